@@ -1,0 +1,1 @@
+"""How much room for tokens GPUs have."""

@@ -1,0 +1,1 @@
+"""Engine policies: how much memory each engine takes, and for what."""

@@ -1,0 +1,1 @@
+"""vLLM: its memory rules by version."""

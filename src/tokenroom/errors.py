@@ -1,0 +1,40 @@
+"""The errors tokenroom raises, in one tree.
+
+Every error that a user can cause derives from :class:`TokenroomError` and carries one sentence
+that names the field, what it held, what it may hold and what to do. The command line prints that
+sentence and exits with 2; the library raises it.
+"""
+
+from __future__ import annotations
+
+
+class TokenroomError(Exception):
+    """Base of all errors caused by input; its message is one sentence fit for a user."""
+
+
+class ModelError(TokenroomError):
+    """A model's files cannot be read as a model: missing, damaged, or of an unknown kind."""
+
+
+class UnknownArchitectureError(ModelError):
+    """The configuration names a model type whose layers tokenroom does not know."""
+
+
+class QuantizationError(ModelError):
+    """The quantisation block is of an unknown method or contradicts itself."""
+
+
+class HubError(TokenroomError):
+    """The Hub could not be reached or has no such model, revision or file."""
+
+
+class HardwareError(TokenroomError):
+    """An accelerator is unknown or described with impossible numbers."""
+
+
+class DeploymentError(TokenroomError):
+    """The engine would refuse these settings for this model and these accelerators."""
+
+
+class CommandLineError(TokenroomError):
+    """An engine command line cannot be understood."""

@@ -1,0 +1,1 @@
+"""Accelerators and nodes: what GPUs there are and what their figures are."""

@@ -1,0 +1,1 @@
+"""Memory formulas that hold for any engine."""

@@ -1,0 +1,1 @@
+"""Models: every source is read into one ModelSpec."""

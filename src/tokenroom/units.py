@@ -1,0 +1,110 @@
+"""Bytes, tokens and seconds: parsing what people write and formatting what they read.
+
+Inside the package sizes are integers of bytes and counts of tokens; only this module turns them
+into text and back. GiB means 2**30 bytes and GB means 10**9 bytes, never mixed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+from tokenroom.errors import TokenroomError
+
+KIB: Final = 2**10
+MIB: Final = 2**20
+GIB: Final = 2**30
+TIB: Final = 2**40
+
+_SIZE = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([a-zA-Z]*)\s*$")
+_BYTE_UNITS: Final = {
+    "": 1,
+    "b": 1,
+    "kib": KIB,
+    "mib": MIB,
+    "gib": GIB,
+    "tib": TIB,
+    "ki": KIB,
+    "mi": MIB,
+    "gi": GIB,
+    "ti": TIB,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+}
+_COUNT_UNITS: Final = {"": 1, "k": 2**10, "m": 2**20}
+
+
+def parse_bytes(text: str, field: str) -> int:
+    """Bytes written as ``"96GiB"``, ``"80 GB"`` or ``"1073741824"``.
+
+    Args:
+        text: What the user wrote. Binary units are KiB, MiB, GiB, TiB; decimal ones KB, MB, GB, TB.
+        field: The name of the field, for the error.
+
+    Raises:
+        TokenroomError: The text is not a positive, finite size.
+    """
+    match = _SIZE.match(text)
+    unit = match.group(2).lower() if match else None
+    value = float(match.group(1)) * _BYTE_UNITS.get(unit or "", 0) if match else 0.0
+    if match is None or unit not in _BYTE_UNITS or not math.isfinite(value) or value < 1:
+        raise TokenroomError(
+            f"{field} is {text!r}; give a positive size with a unit, such as 80GiB or 96GB"
+        )
+    return round(value)
+
+
+def parse_tokens(text: str, field: str) -> int:
+    """A token count written as ``"32768"``, ``"32k"`` (times 1024) or ``"1M"`` (times 1024**2).
+
+    Raises:
+        TokenroomError: The text is not a positive whole number of tokens.
+    """
+    match = _SIZE.match(text)
+    unit = match.group(2).lower() if match else None
+    value = float(match.group(1)) * _COUNT_UNITS.get(unit or "", 0) if match else 0.0
+    if (
+        match is None
+        or unit not in _COUNT_UNITS
+        or not math.isfinite(value)
+        or value < 1
+        or value != int(value)
+    ):
+        raise TokenroomError(
+            f"{field} is {text!r}; give a positive whole number of tokens, such as 8192 or 32k"
+        )
+    return int(value)
+
+
+def format_gib(num_bytes: float) -> str:
+    """Bytes as GiB with two decimals, as the engines' logs print them."""
+    return f"{num_bytes / GIB:.2f} GiB"
+
+
+def format_bytes(num_bytes: float) -> str:
+    """Bytes in the largest binary unit that keeps at least one whole digit."""
+    for unit, size in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if abs(num_bytes) >= size:
+            return f"{num_bytes / size:,.2f} {unit}"
+    return f"{num_bytes:,.0f} B"
+
+
+def format_count(count: float) -> str:
+    """A count with thousands separators."""
+    return f"{count:,.0f}"
+
+
+def format_parameters(count: int) -> str:
+    """A parameter count as people say it: ``8.03B``, ``671B``, ``135M``."""
+    for unit, size in (("T", 10**12), ("B", 10**9), ("M", 10**6)):
+        if count >= size:
+            value = count / size
+            return f"{value:.2f}{unit}" if value < 100 else f"{value:.0f}{unit}"
+    return f"{count:,}"
