@@ -1,0 +1,194 @@
+"""What every engine policy answers with, and the contract it keeps.
+
+An engine policy turns a model, a node and the user's settings into a :class:`MemoryPlan`: how the
+memory of each rank is divided, how many tokens the KV pool holds, and whether the engine would
+start. It reads no files and prints nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tokenroom.hardware.accelerator import Node
+from tokenroom.memory.ledger import Line
+from tokenroom.models.spec import ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One resolved setting.
+
+    Attributes:
+        value: What holds.
+        origin: ``"user"``, ``"engine"`` (its default), ``"gpu"`` (a default that depends on the
+            accelerator), ``"model"`` (read from its files) or ``"tokenroom"`` (assumed here).
+        reason: Why, when it is not plain; empty otherwise.
+    """
+
+    value: Any
+    origin: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A modelled size with its measured range.
+
+    Attributes:
+        num_bytes: The modelled value.
+        low_bytes: Lower end of the range that the validation rows support.
+        high_bytes: Upper end.
+        phase: What sets it, for example ``"sampler"``, ``"forward"``, ``"encoder"``.
+        terms: What lives at once at that moment, name to bytes.
+        source: Where the rule was read.
+    """
+
+    num_bytes: int
+    low_bytes: int
+    high_bytes: int
+    phase: str = ""
+    terms: Mapping[str, int] = field(default_factory=dict)
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """Memory of every tensor-parallel rank of one pipeline stage (they are alike), in bytes.
+
+    Attributes:
+        pipeline_parallel_rank: The stage.
+        total_bytes: What PyTorch sees of the accelerator.
+        budget_bytes: What the engine allows itself.
+        context_bytes: Taken before the engine looks: CUDA context, other processes.
+        weights: Component to bytes.
+        activation: Transient peak of profiling, which the engine keeps free for prefill.
+        activation_decode_bytes: Transient peak of a decode-only step.
+        cuda_graphs: What the engine estimates for its CUDA graphs.
+        cuda_graph_actual_bytes: What capturing really takes.
+        non_torch: Outside the allocator: NCCL, workspaces, kernels.
+        available_bytes: What the engine's rule leaves for the KV pool; negative when nothing.
+        kv_pool_bytes: What the pool really takes (whole blocks, the smallest rank's count).
+        kv_bytes_per_token: Growth of one long request per token on this rank.
+    """
+
+    pipeline_parallel_rank: int
+    total_bytes: int
+    budget_bytes: int
+    context_bytes: int
+    weights: Mapping[str, int]
+    activation: Estimate
+    activation_decode_bytes: int
+    cuda_graphs: Estimate
+    cuda_graph_actual_bytes: int
+    non_torch: Estimate
+    available_bytes: int
+    kv_pool_bytes: int
+    kv_bytes_per_token: float
+
+    @property
+    def weights_bytes(self) -> int:
+        """All weights of the rank."""
+        return sum(self.weights.values())
+
+    @property
+    def free_bytes(self) -> int:
+        """What nobody takes; negative when the plan does not fit the card."""
+        return (
+            self.total_bytes
+            - self.context_bytes
+            - self.weights_bytes
+            - self.kv_pool_bytes
+            - self.activation.num_bytes
+            - self.cuda_graphs.num_bytes
+            - self.non_torch.num_bytes
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVGroup:
+    """Layers that share a block table.
+
+    Attributes:
+        kind: ``"full_attention"``, ``"sliding_window"``, ``"mla"``, ``"mamba"``, ...
+        num_layers: How many layers.
+        block_size: Tokens a block of this group.
+        page_bytes: Bytes of one layer's page.
+    """
+
+    kind: str
+    num_layers: int
+    block_size: int
+    page_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why the engine would not start (or would die while starting).
+
+    Attributes:
+        cause: ``"weights_too_big"``, ``"free_below_budget"``, ``"no_room_for_kv"``,
+            ``"kv_below_one_request"``, ``"cuda_graphs"``.
+        phase: ``"load"``, ``"profile"``, ``"kv_init"`` or ``"graph_capture"``.
+        needed_bytes: What was wanted on the governing rank.
+        available_bytes: What there was.
+        values: Further figures for the sentence.
+    """
+
+    cause: str
+    phase: str
+    needed_bytes: int
+    available_bytes: int
+    values: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """A model on a node under an engine with every setting resolved.
+
+    Attributes:
+        engine: ``"vllm"``.
+        version: Version whose rules apply.
+        spec: The model, quantised as it will be loaded.
+        node: The accelerators.
+        settings: Setting name to value and origin.
+        resolved: The engine's own typed form of the settings.
+        warnings: What the user should know.
+    """
+
+    engine: str
+    version: str
+    spec: ModelSpec
+    node: Node
+    settings: Mapping[str, Setting]
+    resolved: Any
+    warnings: tuple[str, ...] = ()
+
+
+class MemoryPlan(Protocol):
+    """How an engine divides memory for one deployment.
+
+    ``kv_blocks``, ``kv_pool_tokens`` and ``max_concurrency`` are the figures that version of the
+    engine prints; ``refusal`` is None when it starts.
+    """
+
+    stages: tuple[StageMemory, ...]
+    kv_block_size: int
+    kv_blocks: int
+    kv_pool_tokens: int
+    max_concurrency: float
+    kv_groups: tuple[KVGroup, ...]
+    refusal: Refusal | None
+
+    def requests_of(self, tokens: int) -> int:
+        """How many requests of that length the pool holds at once."""
+        ...
+
+    def max_model_len_that_fits(self) -> int:
+        """The longest max_model_len for which the engine starts with these settings."""
+        ...
+
+    def explain(self) -> tuple[Line, ...]:
+        """The ledger of the governing rank, line by line with formula, values and source."""
+        ...
