@@ -96,6 +96,8 @@ class Weight:
         shard: How tensor parallelism divides it.
         count: How many alike copies there are.
         expert: Whether the copies are routed experts, divided by expert parallelism.
+        heads: Heads or groups the output dimension holds, where a KV_COLUMN weight is divided by
+            other heads than the layer's KV heads (B and C groups of Mamba-2); None otherwise.
         dtype: Stored type when it is not the model's own (``"float32"`` for SSM states).
         scheme: Quantised layout, None for plain.
         stored_bytes: Exact bytes of all copies as read from a header, None when not read.
@@ -108,6 +110,7 @@ class Weight:
     shard: Shard = Shard.REPLICATED
     count: int = 1
     expert: bool = False
+    heads: int | None = None
     dtype: str | None = None
     scheme: Scheme | None = None
     stored_bytes: int | None = None
@@ -215,6 +218,8 @@ class Recurrent:
             for Mamba-1 (d_inner, state_size) with num_heads 1. Empty for none.
         num_groups: Groups whose B and C (or keys) are shared; divided by TP like heads.
         key_heads: Key heads of a gated delta rule, 0 otherwise.
+        state_dtype: Type the recurrent state is kept in when it is not the cache's own: what the
+            checkpoint asks for (``mamba_ssm_cache_dtype``) or the kind fixes (Kimi's float32).
     """
 
     kind: Recurrence
@@ -224,6 +229,7 @@ class Recurrent:
     state_shape: tuple[int, ...] = ()
     num_groups: int = 1
     key_heads: int = 0
+    state_dtype: str | None = None
 
 
 Mixer: TypeAlias = Attention | LatentAttention | Recurrent
