@@ -19,12 +19,18 @@ class SpeculativeSettings:
         num_speculative_tokens: Tokens drafted a step.
         model: Draft model, None when the method needs none or uses the target's MTP blocks.
         draft_tensor_parallel_size: None for the target's.
+        quantization: Of the draft model, None for what its files say.
+        max_model_len: Of the draft model, None for the target's.
+        kv_cache_dtype: Of the draft model's cache, None for the target's.
     """
 
     method: str
     num_speculative_tokens: int
     model: str | None = None
     draft_tensor_parallel_size: int | None = None
+    quantization: str | None = None
+    max_model_len: int | None = None
+    kv_cache_dtype: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +85,40 @@ class VLLMSettings:
     mm_processor_max_pixels: int | None = None
     max_logprobs: int | None = None
     kv_offload_bytes: int | None = None
+    runner: str | None = None  # "generate", "pooling", "draft"; None or "auto" for the model's own
+    task: str | None = None  # the flag of versions before 0.13, such as "embed"
+    disable_sliding_window: bool | None = None
+    performance_mode: str | None = None  # "throughput" doubles the batch defaults
+    optimization_level: int | None = None  # -O0 captures no graphs
+    compilation_mode: int | None = None  # compilation_config.mode, formerly .level
+    data_parallel_size_local: int | None = None
+    data_parallel_external_lb: bool | None = None
+    nnodes: int | None = None
+    enable_eplb: bool | None = None
+    num_redundant_experts: int | None = None
+    all2all_backend: str | None = None
+    enable_dbo: bool | None = None
+    disable_custom_all_reduce: bool | None = None
+    max_num_scheduled_tokens: int | None = None
+    kv_cache_dtype_skip_layers: tuple[str, ...] | None = None
+    kv_sharing_fast_prefill: bool | None = None
+    lora_dtype: str | None = None
+    max_cpu_loras: int | None = None
+    lora_extra_vocab_size: int | None = None
+    enable_prompt_embeds: bool | None = None
+    enable_sleep_mode: bool | None = None
+    skip_mm_profiling: bool | None = None
+    mm_encoder_only: bool | None = None
+    mm_encoder_tp_mode: str | None = None
+    mm_ipc_gpu_memory_bytes: int | None = None
+    model_impl: str | None = None
+    load_format: str | None = None
+    moe_backend: str | None = None
+    linear_backend: str | None = None
+    kv_connector: str | None = None
+    attention_config: Mapping[str, object] = field(default_factory=dict)
+    hf_overrides: Mapping[str, object] = field(default_factory=dict)
+    mm_processor_kwargs: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     unknown_flags: tuple[str, ...] = ()
     ignored_flags: tuple[str, ...] = ()
