@@ -1,0 +1,217 @@
+"""Reading a Hugging Face ``config.json`` (and ``hf_quant_config.json``) into a :class:`ModelSpec`.
+
+The parameter count of the result equals, to the parameter, what transformers builds from the same
+file. Quantisation, when the file asks for it, is applied by :mod:`tokenroom.models.quantization`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from tokenroom.errors import ModelError, UnknownArchitectureError
+from tokenroom.models.architectures import builder_for
+from tokenroom.models.architectures.assembly import DEFAULT_DTYPE, stored_dtype
+from tokenroom.models.config import Config
+from tokenroom.models.spec import ModelSpec
+
+MAX_FILE_BYTES: Final = 8 * 2**20
+"""Largest config.json read; real ones stay far below a mebibyte."""
+
+_NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
+
+# What the file says about training, generation and software, not about the layers.
+_IRRELEVANT: Final = (
+    "_name_or_path",
+    "architectures",
+    "attention_dropout",
+    "attention_probs_dropout_prob",
+    "attn_implementation",
+    "attn_pdrop",
+    "auto_map",
+    "bos_token_id",
+    "embd_pdrop",
+    "eos_token_id",
+    "hidden_dropout",
+    "hidden_dropout_prob",
+    "initializer_factor",
+    "initializer_range",
+    "layer_norm_eps",
+    "layer_norm_epsilon",
+    "output_attentions",
+    "output_hidden_states",
+    "output_router_logits",
+    "pad_token_id",
+    "pretraining_tp",
+    "resid_pdrop",
+    "return_dict",
+    "rms_norm_eps",
+    "router_aux_loss_coef",
+    "router_jitter_noise",
+    "tokenizer_class",
+    "transformers_version",
+    "use_cache",
+)
+
+
+def read_config(
+    data: Mapping[str, object], name: str, *, assume_architecture: str | None = None
+) -> ModelSpec:
+    """The model that a parsed config.json describes.
+
+    Args:
+        data: The parsed file.
+        name: What to call the model.
+        assume_architecture: Model type to read it as when its own type is not known; what was
+            assumed is said in ``assumptions``.
+
+    Raises:
+        UnknownArchitectureError: The model type has no builder and none was assumed.
+        QuantizationError: The quantisation block cannot be understood.
+        ModelError: A field is missing or holds what it cannot.
+    """
+    if not isinstance(data, Mapping):
+        raise ModelError(f"the model configuration of {name} must be a JSON object")
+    architectures = _architectures(data)
+    config, assumptions = _typed(data, architectures, assume_architecture)
+    spec = builder_for(config.model_type, architectures)(config, name)
+    dtype, dtype_assumptions = _dtype(config, spec)
+    config.mark_read(*_IRRELEVANT, "quantization_config", "compression_config")
+    spec = replace(
+        spec,
+        architecture=spec.architecture or (architectures[0] if architectures else ""),
+        dtype=dtype,
+        source=spec.source or "config.json",
+        assumptions=spec.assumptions + assumptions + dtype_assumptions,
+        extra=config.unread(),
+    )
+    quantization_config = _quantization_config(data)
+    if quantization_config is not None:
+        from tokenroom.models.quantization import apply_quantization
+
+        spec = apply_quantization(spec, quantization_config)
+    return spec
+
+
+def read_config_file(path: str | Path, *, assume_architecture: str | None = None) -> ModelSpec:
+    """The model that a config.json, or a folder with one, describes.
+
+    In a folder ``hf_quant_config.json`` (ModelOpt) stands in for a missing quantisation block.
+
+    Raises:
+        ModelError: The file is missing, too large, not JSON or not a model's; see
+            :func:`read_config`.
+    """
+    path = Path(path)
+    folder = path if path.is_dir() else path.parent
+    file = path / "config.json" if path.is_dir() else path
+    data = dict(_load(file))
+    if path.is_dir() and _quantization_config(data) is None:
+        quant_file = folder / "hf_quant_config.json"
+        if quant_file.is_file():
+            data["quantization_config"] = {"quant_method": "modelopt", **_load(quant_file)}
+    named = data.get("_name_or_path")
+    name = named if isinstance(named, str) and named else (folder.resolve().name or str(file))
+    spec = read_config(data, name, assume_architecture=assume_architecture)
+    return replace(spec, source=str(file))
+
+
+def _load(file: Path) -> Mapping[str, object]:
+    """The JSON object in ``file``."""
+    try:
+        size_bytes = file.stat().st_size
+        if size_bytes > MAX_FILE_BYTES:
+            raise ModelError(
+                f"{file} has {size_bytes:,} bytes; a model configuration has at most "
+                f"{MAX_FILE_BYTES:,}"
+            )
+        data = json.loads(file.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise ModelError(
+            f"there is no {file}; give a config.json or a folder that holds one"
+        ) from None
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ModelError(f"{file} is not a JSON file: {reason}") from None
+    if not isinstance(data, dict):
+        raise ModelError(f"{file} must hold a JSON object, it holds a {type(data).__name__}")
+    return data
+
+
+def _architectures(data: Mapping[str, object]) -> tuple[str, ...]:
+    value = data.get("architectures")
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ModelError("architectures in the model configuration must be a list of class names")
+    return tuple(value)
+
+
+def _typed(
+    data: Mapping[str, object], architectures: tuple[str, ...], assume_architecture: str | None
+) -> tuple[Config, tuple[str, ...]]:
+    """The configuration with the model type to read it as, and what that assumes."""
+    model_type = data.get("model_type")
+    if model_type is not None and not isinstance(model_type, str):
+        raise ModelError("model_type in the model configuration must be a string such as 'llama'")
+    if model_type is None and assume_architecture is None:
+        raise ModelError(
+            "the model configuration has no model_type; add one, such as 'llama', or say which "
+            "with --assume-architecture"
+        )
+    try:
+        builder_for(model_type or "", architectures)
+    except UnknownArchitectureError:
+        if assume_architecture is None:
+            raise
+        builder_for(assume_architecture)
+    else:
+        return Config(data, model_type or ""), ()
+    named = f"model type {model_type!r}" if model_type else "a configuration without model_type"
+    for key in _NESTED:
+        nested = data.get(key)
+        if isinstance(nested, Mapping):
+            sentence = (
+                f"{named} is not known: {key} was read as {assume_architecture}, and what stands "
+                "beside it (vision, audio) is not counted"
+            )
+            return Config(nested, assume_architecture, key), (sentence,)
+    sentence = f"{named} is not known and was read as {assume_architecture}"
+    return Config(data, assume_architecture), (sentence,)
+
+
+def _dtype(config: Config, spec: ModelSpec) -> tuple[str, tuple[str, ...]]:
+    """The stored type: the outer configuration's, else the text model's, else assumed."""
+    own = stored_dtype(config)
+    if own is not None:
+        return own, ()
+    for key in _NESTED:
+        nested = config.mapping(key)
+        if nested is not None:
+            inner = stored_dtype(Config(nested, spec.model_type, config.field(key)))
+            if inner is not None:
+                return inner, ()
+    sentence = f"the configuration names no dtype; {DEFAULT_DTYPE} was assumed"
+    return DEFAULT_DTYPE, (sentence,)
+
+
+def _quantization_config(data: Mapping[str, object]) -> Mapping[str, object] | None:
+    """The quantisation block, looked for where vLLM looks (config/model.py, 0.33)."""
+    places = [data, *(data[key] for key in _NESTED if isinstance(data.get(key), Mapping))]
+    for place in places:
+        for key in ("quantization_config", "compression_config"):
+            block = place.get(key) if isinstance(place, Mapping) else None
+            if block is None:
+                continue
+            if not isinstance(block, Mapping):
+                raise ModelError(
+                    f"{key} in the model configuration must be an object or be left out"
+                )
+            if block:
+                return block
+    return None
