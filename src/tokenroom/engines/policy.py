@@ -7,8 +7,8 @@ start. It reads no files and prints nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tokenroom.hardware.accelerator import Node
@@ -174,15 +174,22 @@ class MemoryPlan(Protocol):
     """
 
     stages: tuple[StageMemory, ...]
+    max_model_len: int
+    max_num_seqs: int
     kv_block_size: int
     kv_blocks: int
     kv_pool_tokens: int
     max_concurrency: float
     kv_groups: tuple[KVGroup, ...]
     refusal: Refusal | None
+    warnings: tuple[str, ...]
 
     def requests_of(self, tokens: int) -> int:
         """How many requests of that length the pool holds at once."""
+        ...
+
+    def kv_bytes_of(self, tokens: int) -> int:
+        """Bytes that one request of that length holds in the pool of the governing rank."""
         ...
 
     def max_model_len_that_fits(self) -> int:
@@ -191,4 +198,51 @@ class MemoryPlan(Protocol):
 
     def explain(self) -> tuple[Line, ...]:
         """The ledger of the governing rank, line by line with formula, values and source."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change of settings that may make a deployment fit.
+
+    Attributes:
+        key: ``"max_model_len"``, ``"kv_cache_dtype"``, ``"weights"``, ... ; names the price too.
+        flags: The engine's own words for it.
+        deployment: The deployment with the change made.
+        kv_pool_tokens: Tokens in the pool after the change; filled by :meth:`with_result`.
+        requests_running: Requests of the asked length that run at once after it.
+    """
+
+    key: str
+    flags: str
+    deployment: Deployment
+    kv_pool_tokens: int = 0
+    requests_running: int = 0
+
+    def with_result(self, plan: MemoryPlan, requests_running: int) -> Change:
+        """The same change with what it brings."""
+        return replace(
+            self, kv_pool_tokens=plan.kv_pool_tokens, requests_running=requests_running
+        )
+
+
+class Engine(Protocol):
+    """An engine's memory policy."""
+
+    name: str
+
+    def deploy(self, spec: ModelSpec, node: Node, settings: Any) -> Deployment:
+        """Resolve every setting and check it as the engine does.
+
+        Raises:
+            DeploymentError: The engine would refuse the settings.
+        """
+        ...
+
+    def plan(self, deployment: Deployment) -> MemoryPlan:
+        """Divide the memory."""
+        ...
+
+    def changes(self, deployment: Deployment, plan: MemoryPlan) -> Iterator[Change]:
+        """Changes worth trying when it does not fit, cheapest first."""
         ...
