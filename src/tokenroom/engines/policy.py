@@ -33,6 +33,19 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something the user should know; worded by :mod:`tokenroom.reports.messages`.
+
+    Attributes:
+        key: Message key, for example ``"gpu_capability_unknown"``.
+        values: What the message names.
+    """
+
+    key: str
+    values: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """A modelled size with its measured range.
 
@@ -163,7 +176,7 @@ class Deployment:
     node: Node
     settings: Mapping[str, Setting]
     resolved: Any
-    warnings: tuple[str, ...] = ()
+    notices: tuple[Notice, ...] = ()
 
 
 class MemoryPlan(Protocol):
@@ -182,7 +195,7 @@ class MemoryPlan(Protocol):
     max_concurrency: float
     kv_groups: tuple[KVGroup, ...]
     refusal: Refusal | None
-    warnings: tuple[str, ...]
+    notices: tuple[Notice, ...]
 
     def requests_of(self, tokens: int) -> int:
         """How many requests of that length the pool holds at once."""
