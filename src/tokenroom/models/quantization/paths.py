@@ -1,0 +1,123 @@
+"""Whether a module is on a checkpoint's list of names.
+
+Four languages are in use: names at component boundaries (fp8, bitsandbytes, HQQ: ``"lm_head"``,
+``"visual"``), bare substrings (AWQ), shell wildcards (modelopt, Quark: ``"model.layers.0.*"``) and
+names or regular expressions (compressed-tensors: ``"re:.*lm_head"``). Each becomes one predicate
+over the names a module may go by.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import translate
+from typing import TypeAlias
+
+from tokenroom.errors import QuantizationError
+
+Predicate: TypeAlias = Callable[[Sequence[str]], bool]
+
+
+def spellings(path: str) -> tuple[str, ...]:
+    """The names under which a checkpoint may list the module at ``path``.
+
+    Multimodal checkpoints name their text model ``model.language_model`` or
+    ``language_model.model``, depending on the transformers release that wrote them, and quantisers
+    may list it without either.
+    """
+    names = [path]
+    for mine, other in (
+        ("model.language_model.", "language_model.model."),
+        ("language_model.model.", "model.language_model."),
+    ):
+        if path.startswith(mine):
+            rest = path[len(mine) :]
+            names += [other + rest, "model." + rest, "language_model." + rest]
+    if path.startswith("backbone."):
+        names.append("model." + path[len("backbone.") :])
+    return tuple(dict.fromkeys(names))
+
+
+def by_component(entries: Iterable[str]) -> Predicate:
+    """Whether an entry is the path or a run of whole components of it; ``*`` is a wildcard."""
+    plain = [f".{entry.strip('.')}." for entry in entries if "*" not in entry]
+    wild = by_wildcard([entry for entry in entries if "*" in entry])
+
+    def matches(names: Sequence[str]) -> bool:
+        dotted = [f".{name}." for name in names]
+        return any(entry in name for name in dotted for entry in plain) or wild(names)
+
+    return matches
+
+
+def by_substring(entries: Iterable[str]) -> Predicate:
+    """Whether an entry occurs anywhere in the path (AWQ; vLLM ``is_layer_skipped`` substring)."""
+    listed = tuple(entries)
+    return lambda names: any(entry in name for name in names for entry in listed)
+
+
+def by_wildcard(entries: Iterable[str]) -> Predicate:
+    """Whether a shell wildcard matches the whole path."""
+    listed = [translate(entry) for entry in entries]
+    if not listed:
+        return lambda names: False
+    pattern = re.compile("|".join(listed))
+    return lambda names: any(pattern.match(name) for name in names)
+
+
+def by_modelopt(entries: Iterable[str]) -> Predicate:
+    """Exclusions of modelopt: exact, substring or wildcard.
+
+    As vLLM 0.33 ``modelopt.py`` ``ModelOptQuantConfigBase.is_layer_excluded`` and
+    ``apply_vllm_mapper``: ``path*`` stands for ``path`` and ``path.*``, and a bare name excludes
+    every path that contains it.
+    """
+    expanded: list[str] = []
+    for entry in entries:
+        if len(entry) >= 2 and entry.endswith("*") and entry[-2] != ".":
+            expanded += [entry[:-1], f"{entry[:-1]}.*"]
+        else:
+            expanded.append(entry)
+    contained = by_substring([entry for entry in expanded if "*" not in entry])
+    wild = by_wildcard([entry for entry in expanded if "*" in entry])
+    return lambda names: contained(names) or wild(names)
+
+
+def compile_regex(pattern: str, field: str) -> re.Pattern[str]:
+    """A pattern of a configuration.
+
+    Raises:
+        QuantizationError: It is not a regular expression.
+    """
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise QuantizationError(
+            f"{field} holds {pattern!r}, which is not a regular expression ({error}); "
+            "correct it in the checkpoint's quantization_config"
+        ) from error
+
+
+def by_target(entries: Iterable[str], field: str) -> Predicate:
+    """compressed-tensors names: exact, or a regular expression after ``re:``.
+
+    As vLLM 0.33 ``compressed_tensors/utils.py`` ``is_equal_or_regex_match``. Class names such as
+    ``"Linear"`` are the caller's to judge.
+
+    Raises:
+        QuantizationError: A regular expression does not compile.
+    """
+    exact: set[str] = set()
+    patterns: list[re.Pattern[str]] = []
+    for entry in entries:
+        if entry.startswith("re:"):
+            patterns.append(compile_regex(entry[3:], field))
+        else:
+            exact.add(entry)
+
+    def matches(names: Sequence[str]) -> bool:
+        return any(
+            name in exact or any(pattern.match(name) for pattern in patterns) for name in names
+        )
+
+    return matches
