@@ -2,8 +2,8 @@
 
 Sources of the layouts, all read in vLLM 0.33 ``model_executor/layers/quantization``: ``fp8.py``,
 ``fbgemm_fp8.py``, ``auto_awq.py``, ``auto_gptq.py``, ``compressed_tensors/schemes``,
-``modelopt.py``, ``mxfp4.py``; bitsandbytes 0.48 ``functional.py`` (``quantize_blockwise``, ``QuantState.as_dict``);
-HQQ 0.2 ``core/quantize.py``.
+``modelopt.py``, ``mxfp4.py``; bitsandbytes 0.48 ``functional.py`` (``quantize_blockwise``,
+``QuantState.as_dict``); HQQ 0.2 ``core/quantize.py``.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def hqq(bits: int = 4, group_size: int = 64) -> Scheme:
 
 
 def torchao(bits: int, group_size: int, *, activation_bits: int = 16) -> Scheme:
-    """Tensors of torchao: INT4 groups with bfloat16 scale and zero point, INT8 rows with a scale."""
+    """Tensors of torchao: INT4 groups with a bfloat16 scale and zero, INT8 rows with a scale."""
     return Scheme(
         name=TORCHAO,
         weight_bits=bits,
