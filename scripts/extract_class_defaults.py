@@ -20,7 +20,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_M
 # Fields that say nothing about parameters, caches or how layers run.
 _SKIPPED = re.compile(
     r"(token_id|token_ids|token_index|dropout|pdrop|initializer|_eps$|_epsilon|^eps$|^use_cache$|"
-    r"^hidden_act|activation_function|_act_fn|aux_loss|output_router|jitter|^rope_|pretraining_tp|"
+    r"activation_function|_act_fn|aux_loss|output_router|jitter|^rope_|pretraining_tp|"
     r"_loss|label|^id2|^return_|_init$|_init_std|summary_|^problem_type|chunk_size_feed|"
     r"mask_time|mask_feature|layerdrop|^z_loss|init_std|time_step_|^dt_|theta|_multiplier)"
 )

@@ -43,6 +43,11 @@ def vector(name: str, *shape: int, shard: Shard = Shard.REPLICATED) -> Weight:
     return Weight(name=name, shape=shape, role=Role.OTHER, shard=shard)
 
 
+def sinks(name: str, num_heads: int) -> Weight:
+    """One learned attention sink a head; divided with the heads."""
+    return Weight(name=name, shape=(num_heads,), role=Role.OTHER, shard=Shard.COLUMN)
+
+
 def embedding(vocab_size: int, hidden_size: int, name: str = "model.embed_tokens") -> Weight:
     """The token embedding."""
     return Weight(

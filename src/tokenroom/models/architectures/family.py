@@ -1,20 +1,24 @@
-"""The traits in which Llama-like decoders differ, and the one builder that reads them.
+"""The traits in which decoders of Llama's shape differ, and the one builder that reads them.
 
-A :class:`Family` is a row of facts about a ``modeling_*.py`` file. A trait that a configuration
-field decides holds that field's name instead of True or False.
+A :class:`Family` is a row of facts about a ``modeling_*.py`` file of transformers 5.24. A trait
+that a configuration field decides holds that field's name instead of True or False. What no trait
+covers is a function in its place (``attention``, ``feed_forward``, ``extra``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tokenroom.models.architectures import blocks, windows
 from tokenroom.models.architectures.assembly import decoder, num_layers
 from tokenroom.models.config import Config
-from tokenroom.models.spec import FFN, Attention, DenseFFN, Layer, ModelSpec, Weight
+from tokenroom.models.spec import FFN, Attention, DenseFFN, Layer, Mixer, ModelSpec, MoEFFN, Weight
+
+if TYPE_CHECKING:
+    from tokenroom.models.architectures import Builder
 
 Trait: TypeAlias = bool | str
 """True, False, or the name of the configuration field that decides."""
@@ -34,7 +38,6 @@ class QKNorm(StrEnum):
     NONE = "none"
     HEAD = "head"  # one of head_dim, shared by the heads
     FULL = "full"  # one over all heads together
-    PER_HEAD = "per_head"  # one of head_dim for each head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,90 @@ class Names:
     head: str = "lm_head"
 
 
-LLAMA_NAMES = Names()
+LLAMA_NAMES: Final = Names()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixerPart:
+    """One layer's mixer with its weights; alike layers share one part."""
+
+    mixer: Mixer
+    weights: tuple[Weight, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedForwardPart:
+    """One layer's feed-forward block with its weights; alike layers share one part."""
+
+    ffn: FFN
+    weights: tuple[Weight, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heads:
+    """Sizes of a softmax attention."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+
+
+SparseRule: TypeAlias = Callable[[Config, int], Sequence[bool]]
+"""Which of so many layers hold experts."""
+
+Extra: TypeAlias = Callable[[Config, int], tuple[Weight, ...]]
+"""Weights beside the usual ones, from the configuration and the hidden size."""
+
+
+def all_sparse(config: Config, count: int) -> Sequence[bool]:
+    """Every layer holds experts."""
+    return (True,) * count
+
+
+def no_shared(config: Config) -> int:
+    """No shared experts."""
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """The traits of a mixture of experts.
+
+    Attributes:
+        num_experts: Field of the number of routed experts.
+        per_token: Field of the experts a token passes through.
+        intermediate: Field of a routed expert's width.
+        shared: Total width of the shared experts.
+        shared_gate: A scalar gate scales the shared experts.
+        sparse: Which layers hold experts.
+        router_bias: Bias on the router's projection.
+        bias: Bias on the experts' projections.
+        extra: Further weights of the block, from configuration and number of experts.
+        prefix: Module path of the block.
+        router: Module name of the router.
+        experts: Module name of the experts.
+        shared_name: Module name of the shared experts.
+        gate: Module name of an expert's gate projection; likewise ``up`` and ``down``.
+        up: See ``gate``.
+        down: See ``gate``.
+    """
+
+    num_experts: str = "num_experts"
+    per_token: str = "num_experts_per_tok"
+    intermediate: str = "moe_intermediate_size"
+    shared: Callable[[Config], int] = no_shared
+    shared_gate: bool = False
+    sparse: SparseRule = all_sparse
+    router_bias: Trait = False
+    bias: Trait = False
+    extra: Extra | None = None
+    prefix: str = "mlp"
+    router: str = "gate"
+    experts: str = "experts.*"
+    shared_name: str = "shared_experts"
+    gate: str = "gate_proj"
+    up: str = "up_proj"
+    down: str = "down_proj"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,38 +152,79 @@ class Family:
     """How one model type differs from Llama.
 
     Attributes:
-        q_bias: Bias on the query projection; ``k_bias``, ``v_bias`` follow it when None.
+        q_bias: Bias on the query projection; ``k_bias`` and ``v_bias`` follow it when None.
         k_bias: Bias on the key projection.
         v_bias: Bias on the value projection.
         o_bias: Bias on the output projection.
-        mlp_bias: Bias on the feed-forward projections.
+        in_bias: Bias on the dense gate and up projections; ``out_bias`` follows it when None.
+        out_bias: Bias on the dense down projection.
         gated: Whether the feed-forward block has a gate projection.
+        even_heads: The head width is always hidden size over heads, whatever ``head_dim`` says.
         norm: Kind of the block norms and the final norm.
-        norms: Block norms over the residual stream, by module name.
+        norms: Block norms over the residual stream by module name, or a function that names them.
+        final_norm: Whether a norm follows the last block.
         qk_norm: Norms on queries and keys.
         qk_norm_if: Field that turns them on, None for always.
         head_bias: Bias on the output projection.
         windows: Rule for sliding windows.
-        intermediate: Field of the feed-forward width.
-        names: Checkpoint paths.
+        sinks: Every head has a learned sink.
+        intermediate: Width of the dense feed-forward block: a field, or a function.
+        max_positions: Field of the longest context.
+        experts: Traits of the experts, None for a dense model.
+        attention: Builds the mixers, one a layer.
+        feed_forward: Builds the feed-forward blocks, one a layer.
+        attention_extra: Further attention weights from the configuration and head sizes.
+        extra: Further weights of every block.
+        input_extra: Further weights before the first block.
+        output_extra: Further weights after the last block.
+        tied: Whether the head is the embedding when ``tie_word_embeddings`` is nowhere given.
         softcap: Field of the final tanh cap, None for none.
+        mtp: Builds the multi-token-prediction blocks from the last block.
+        names: Checkpoint paths.
     """
 
     q_bias: Trait = False
     k_bias: Trait | None = None
     v_bias: Trait | None = None
     o_bias: Trait = False
-    mlp_bias: Trait = False
+    in_bias: Trait = False
+    out_bias: Trait | None = None
     gated: bool = True
+    even_heads: bool = False
     norm: Norm = Norm.SCALE
-    norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
+    norms: tuple[str, ...] | Callable[[Config], tuple[str, ...]] = (
+        "input_layernorm",
+        "post_attention_layernorm",
+    )
+    final_norm: bool = True
     qk_norm: QKNorm = QKNorm.NONE
     qk_norm_if: str | None = None
     head_bias: Trait = False
     windows: windows.WindowRule = windows.full
-    intermediate: str = "intermediate_size"
-    names: Names = LLAMA_NAMES
+    sinks: bool = False
+    intermediate: str | Callable[[Config], int] = "intermediate_size"
+    max_positions: str = "max_position_embeddings"
+    experts: Experts | None = None
+    attention: AttentionRule = field(default_factory=lambda: grouped_attention)
+    feed_forward: FeedForwardRule = field(default_factory=lambda: feed_forward)
+    attention_extra: Callable[[Config, int, Heads], tuple[Weight, ...]] | None = None
+    extra: Extra | None = None
+    input_extra: Extra | None = None
+    output_extra: Extra | None = None
+    tied: bool = True
     softcap: str | None = None
+    mtp: MTPRule | None = None
+    names: Names = LLAMA_NAMES
+
+
+AttentionRule: TypeAlias = Callable[[Config, Family, int, int], Sequence[MixerPart]]
+"""(configuration, family, hidden size, number of layers) -> one mixer a layer."""
+
+FeedForwardRule: TypeAlias = Callable[[Config, Family, int, int], Sequence[FeedForwardPart]]
+"""(configuration, family, hidden size, number of layers) -> one feed-forward block a layer."""
+
+MTPRule: TypeAlias = Callable[[Config, int, Layer], Sequence[Layer]]
+"""(configuration, hidden size, last block) -> multi-token-prediction blocks."""
 
 
 def holds(config: Config, trait: Trait) -> bool:
@@ -116,40 +243,45 @@ def block_norm(kind: Norm, name: str, size: int) -> tuple[Weight, ...]:
     return (blocks.norm(name, size, bias=kind is Norm.SCALE_AND_SHIFT),)
 
 
-def heads_of(config: Config, hidden_size: int) -> tuple[int, int, int]:
-    """(query heads, KV heads, head width) with Hugging Face's usual fall-backs.
+def heads_of(config: Config, hidden_size: int, *, even: bool = False) -> Heads:
+    """Head sizes with Hugging Face's usual fall-backs.
 
     Null KV heads mean as many as query heads; a null head width the even share.
+
+    Args:
+        config: The text configuration.
+        hidden_size: Width of the residual stream.
+        even: Ignore ``head_dim``: the width is always the even share.
 
     Raises:
         ModelError: A field is missing or the KV heads do not divide the query heads.
     """
     num_heads = config.integer("num_attention_heads")
-    num_kv_heads = config.optional_integer("num_key_value_heads", default=num_heads) or num_heads
-    head_dim = config.optional_integer("head_dim") or hidden_size // num_heads
+    num_kv_heads = config.optional_integer("num_key_value_heads") or num_heads
+    explicit = None if even else config.optional_integer("head_dim")
+    head_dim = explicit or hidden_size // num_heads
     if num_heads % num_kv_heads:
         config.refuse("num_key_value_heads", f"a divisor of the {num_heads} attention heads")
     if head_dim < 1:
         config.refuse("num_attention_heads", f"at most the hidden size ({hidden_size})")
-    return num_heads, num_kv_heads, head_dim
+    return Heads(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim)
 
 
-def attention_part(
-    config: Config, family: Family, hidden_size: int
-) -> tuple[Callable[[int | None], Attention], tuple[Weight, ...]]:
-    """The family's attention: a function from window to mixer, and the weights.
+def attention_weights_of(
+    config: Config, family: Family, hidden_size: int, heads: Heads
+) -> tuple[Weight, ...]:
+    """Projections, query/key norms, sinks and extras of one attention.
 
     Raises:
-        ModelError: A field is missing or holds what it cannot.
+        ModelError: A field that decides on a bias holds neither true nor false.
     """
-    num_heads, num_kv_heads, head_dim = heads_of(config, hidden_size)
     names = family.names
     q_bias = holds(config, family.q_bias)
     weights = blocks.attention_weights(
         hidden_size=hidden_size,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
+        num_heads=heads.num_heads,
+        num_kv_heads=heads.num_kv_heads,
+        head_dim=heads.head_dim,
         q_bias=q_bias,
         k_bias=q_bias if family.k_bias is None else holds(config, family.k_bias),
         v_bias=q_bias if family.v_bias is None else holds(config, family.v_bias),
@@ -160,85 +292,186 @@ def attention_part(
         v=names.v,
         o=names.o,
     )
-    if family.qk_norm_if is None or config.flag(family.qk_norm_if):
+    if family.qk_norm is not QKNorm.NONE and (
+        family.qk_norm_if is None or config.flag(family.qk_norm_if)
+    ):
+        whole = family.qk_norm is QKNorm.FULL
         shift = family.norm is Norm.SCALE_AND_SHIFT
-        for name, heads in ((names.q_norm, num_heads), (names.k_norm, num_kv_heads)):
-            copies = 1 if family.qk_norm is QKNorm.HEAD else heads
-            if family.qk_norm is not QKNorm.NONE:
-                path = f"{names.attention}.{name}"
-                weights += (blocks.norm(path, copies * head_dim, bias=shift),)
+        for name, count in ((names.q_norm, heads.num_heads), (names.k_norm, heads.num_kv_heads)):
+            size = heads.head_dim * (count if whole else 1)
+            weights += (blocks.norm(f"{names.attention}.{name}", size, bias=shift),)
+    if family.sinks:
+        weights += (blocks.sinks(f"{names.attention}.sinks", heads.num_heads),)
+    if family.attention_extra is not None:
+        weights += family.attention_extra(config, hidden_size, heads)
+    return weights
 
-    def mixer(window: int | None) -> Attention:
-        return Attention(
-            num_heads=num_heads,
-            num_kv_heads=num_kv_heads,
-            head_dim=head_dim,
-            value_head_dim=head_dim,
+
+def grouped_attention(
+    config: Config, family: Family, hidden_size: int, count: int
+) -> Sequence[MixerPart]:
+    """Multi-head attention with (possibly fewer) KV heads, alike but for windows.
+
+    Raises:
+        ModelError: A field is missing or holds what it cannot.
+    """
+    heads = heads_of(config, hidden_size, even=family.even_heads)
+    weights = attention_weights_of(config, family, hidden_size, heads)
+
+    def part(window: int | None) -> MixerPart:
+        mixer = Attention(
+            num_heads=heads.num_heads,
+            num_kv_heads=heads.num_kv_heads,
+            head_dim=heads.head_dim,
+            value_head_dim=heads.head_dim,
             window=window,
+            sinks=family.sinks,
         )
+        return MixerPart(mixer=mixer, weights=weights)
 
-    return mixer, weights
+    layer_windows = family.windows(config, count)
+    parts = {window: part(window) for window in set(layer_windows)}
+    return tuple(parts[window] for window in layer_windows)
 
 
-def dense_ffn_part(
+def dense_part(
     config: Config, family: Family, hidden_size: int, intermediate_size: int
-) -> tuple[FFN, tuple[Weight, ...]]:
+) -> FeedForwardPart:
     """The family's dense feed-forward block of the given width.
 
     Raises:
         ModelError: The field that decides on a bias holds neither true nor false.
     """
-    bias = holds(config, family.mlp_bias)
+    in_bias = holds(config, family.in_bias)
     names = family.names
     weights = blocks.ffn_weights(
         hidden_size=hidden_size,
         intermediate_size=intermediate_size,
         gated=family.gated,
-        in_bias=bias,
-        out_bias=bias,
+        in_bias=in_bias,
+        out_bias=in_bias if family.out_bias is None else holds(config, family.out_bias),
         prefix=names.mlp,
         gate=names.gate,
         up=names.up,
         down=names.down,
     )
-    return DenseFFN(intermediate_size=intermediate_size, gated=family.gated), weights
+    ffn = DenseFFN(intermediate_size=intermediate_size, gated=family.gated)
+    return FeedForwardPart(ffn=ffn, weights=weights)
+
+
+def sparse_part(config: Config, family: Family, hidden_size: int) -> FeedForwardPart:
+    """The family's mixture of experts.
+
+    Raises:
+        ModelError: A field is missing or holds what it cannot.
+    """
+    traits = family.experts
+    assert traits is not None
+    num_experts = config.integer(traits.num_experts)
+    per_token = config.integer(traits.per_token, maximum=num_experts)
+    intermediate_size = config.integer(traits.intermediate)
+    shared_size = traits.shared(config)
+    bias = holds(config, traits.bias)
+    weights = blocks.moe_weights(
+        hidden_size=hidden_size,
+        num_experts=num_experts,
+        intermediate_size=intermediate_size,
+        shared_intermediate_size=shared_size,
+        shared_gate=traits.shared_gate and shared_size > 0,
+        router_bias=holds(config, traits.router_bias),
+        gated=family.gated,
+        in_bias=bias,
+        out_bias=bias,
+        prefix=traits.prefix,
+        router_name=traits.router,
+        experts=traits.experts,
+        shared=traits.shared_name,
+        gate=traits.gate,
+        up=traits.up,
+        down=traits.down,
+    )
+    if traits.extra is not None:
+        weights += traits.extra(config, num_experts)
+    ffn = MoEFFN(
+        num_experts=num_experts,
+        experts_per_token=per_token,
+        intermediate_size=intermediate_size,
+        shared_intermediate_size=shared_size,
+        gated=family.gated,
+    )
+    return FeedForwardPart(ffn=ffn, weights=weights)
+
+
+def feed_forward(
+    config: Config, family: Family, hidden_size: int, count: int
+) -> Sequence[FeedForwardPart]:
+    """Dense blocks, experts, or a mixture of both by the family's rule.
+
+    Raises:
+        ModelError: A field is missing or holds what it cannot.
+    """
+    sparse = (False,) * count if family.experts is None else family.experts.sparse(config, count)
+    parts: dict[bool, FeedForwardPart] = {}
+    if any(sparse):
+        parts[True] = sparse_part(config, family, hidden_size)
+    if not all(sparse):
+        width = family.intermediate
+        size = width(config) if callable(width) else config.integer(width)
+        parts[False] = dense_part(config, family, hidden_size, size)
+    return tuple(parts[bool(holds_experts)] for holds_experts in sparse)
+
+
+def join(
+    mixers: Sequence[MixerPart], ffns: Sequence[FeedForwardPart], common: tuple[Weight, ...]
+) -> tuple[Layer, ...]:
+    """Blocks out of mixers and feed-forward blocks; alike ones are the same object."""
+    kinds: dict[tuple[int, int], Layer] = {}
+    layers: list[Layer] = []
+    for mixer, ffn in zip(mixers, ffns, strict=True):
+        key = (id(mixer), id(ffn))
+        if key not in kinds:
+            kinds[key] = Layer(
+                mixers=(mixer.mixer,), ffn=ffn.ffn, weights=mixer.weights + ffn.weights + common
+            )
+        layers.append(kinds[key])
+    return tuple(layers)
 
 
 def build(config: Config, name: str, family: Family) -> ModelSpec:
-    """The model of a Llama-like configuration.
+    """The model of a configuration of this family.
 
     Raises:
         ModelError: A field is missing or holds what it cannot.
     """
     hidden_size = config.integer("hidden_size")
+    vocab_size = config.integer("vocab_size")
     count = num_layers(config)
-    mixer, attention = attention_part(config, family, hidden_size)
-    ffn, ffn_weights = dense_ffn_part(
-        config, family, hidden_size, config.integer(family.intermediate)
-    )
-    norms = tuple(
-        weight for path in family.norms for weight in block_norm(family.norm, path, hidden_size)
-    )
-    kinds: dict[int | None, Layer] = {}
-    layers: list[Layer] = []
-    for window in family.windows(config, count):
-        if window not in kinds:
-            kinds[window] = Layer(
-                mixers=(mixer(window),), ffn=ffn, weights=attention + ffn_weights + norms
-            )
-        layers.append(kinds[window])
     names = family.names
-    final = block_norm(family.norm, names.final_norm, hidden_size)
+    norms = family.norms(config) if callable(family.norms) else family.norms
+    common = tuple(
+        weight for path in norms for weight in block_norm(family.norm, path, hidden_size)
+    )
+    if family.extra is not None:
+        common += family.extra(config, hidden_size)
+    mixers = family.attention(config, family, hidden_size, count)
+    layers = join(mixers, family.feed_forward(config, family, hidden_size, count), common)
+    inputs: tuple[Weight, ...] = (blocks.embedding(vocab_size, hidden_size, names.embedding),)
+    if family.input_extra is not None:
+        inputs += family.input_extra(config, hidden_size)
+    final = block_norm(family.norm, names.final_norm, hidden_size) if family.final_norm else ()
     return decoder(
         config,
         name,
         layers=layers,
         hidden_size=hidden_size,
-        vocab_size=config.integer("vocab_size"),
-        tied_embeddings=config.flag("tie_word_embeddings", default=True),
-        max_position_embeddings=config.optional_integer("max_position_embeddings"),
+        vocab_size=vocab_size,
+        tied_embeddings=config.flag("tie_word_embeddings", default=family.tied),
+        max_position_embeddings=config.optional_integer(family.max_positions),
         final_norm=final[0] if final else None,
+        input_weights=inputs,
+        output_weights=family.output_extra(config, hidden_size) if family.output_extra else (),
         head_bias=holds(config, family.head_bias),
+        mtp_layers=family.mtp(config, hidden_size, layers[-1]) if family.mtp else (),
         layer_prefix=names.layers,
         embedding_name=names.embedding,
         head_name=names.head,
@@ -247,10 +480,10 @@ def build(config: Config, name: str, family: Family) -> ModelSpec:
     )
 
 
-def builders(families: Mapping[str, Family]) -> dict[str, Callable[[Config, str], ModelSpec]]:
+def builders(families: Mapping[str, Family]) -> dict[str, Builder]:
     """One builder a family."""
 
-    def builder(family: Family) -> Callable[[Config, str], ModelSpec]:
+    def builder(family: Family) -> Builder:
         return lambda config, name: build(config, name, family)
 
     return {model_type: builder(family) for model_type, family in families.items()}
