@@ -1,0 +1,432 @@
+"""The KV pool as vLLM sizes it: blocks, concurrency, the printed tokens and the start-up check.
+
+:func:`pool_layout` does once per model and settings what does not depend on memory or length;
+:func:`plan_kv_cache` then answers for given bytes and lengths in microseconds. Source:
+``get_kv_cache_configs`` and ``get_kv_cache_capacity``, v1/core/kv_cache_utils.py 0.32 (0.33:
+kv_cache_planning.py); older versions by their :class:`KVCacheRules`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tokenroom.engines.policy import KVGroup
+from tokenroom.engines.vllm.kv_groups import CacheGroup, cache_groups
+from tokenroom.engines.vllm.kv_layers import KVCacheSettings, LayerCaches, layer_caches
+from tokenroom.engines.vllm.kv_rules import NEWEST, KVCacheRules, NeededBytes
+from tokenroom.engines.vllm.kv_specs import WHOLE_SEQUENCE, PageDemand, RequestBounds
+from tokenroom.errors import DeploymentError
+from tokenroom.models.spec import Layer, ModelSpec
+from tokenroom.units import GIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLayout:
+    """How the pool is cut up, before it is known how large it is.
+
+    Attributes:
+        groups: The groups over the whole model.
+        demands: How many blocks a request holds, with how many groups hold that many; of a mixed
+            group the largest demand counts.
+        stage_block_bytes: Bytes of one block id on each pipeline stage.
+        stage_layer_demands: For each stage (page bytes, demand, layers), for versions that check
+            layer by layer.
+        block_size: Tokens a block of the cache.
+        decode_context_parallel_size: Ranks that a sequence is divided over.
+        rules: The version's decisions.
+    """
+
+    groups: tuple[CacheGroup, ...]
+    demands: tuple[tuple[tuple[PageDemand, ...], int], ...]
+    stage_block_bytes: tuple[int, ...]
+    stage_layer_demands: tuple[tuple[tuple[int, PageDemand, int], ...], ...]
+    block_size: int
+    decode_context_parallel_size: int
+    rules: KVCacheRules
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Bytes of one block id on the stage where it is heaviest."""
+        return max(self.stage_block_bytes, default=0)
+
+    def pages_per_request(self, bounds: RequestBounds) -> int:
+        """Block ids that the longest request holds, over all groups."""
+        total = 0
+        for demands, count in self.demands:
+            if len(demands) == 1:
+                total += demands[0].pages(bounds) * count
+            else:
+                total += max(demand.pages(bounds) for demand in demands) * count
+        return total
+
+    def needed_bytes(self, stage: int, bounds: RequestBounds) -> int:
+        """What the start-up check says one request of full length needs on a stage."""
+        needed = self.rules.needed
+        if needed is NeededBytes.GROUPS or (
+            needed is NeededBytes.FIRST_GROUP and len(self.groups) == 1
+        ):
+            return self.stage_block_bytes[stage] * self.pages_per_request(bounds)
+        if needed is NeededBytes.FIRST_GROUP:
+            return self.stage_block_bytes[stage] * self.demands[0][0][0].pages(bounds)
+        return sum(
+            page * demand.pages(bounds) * layers
+            for page, demand, layers in self.stage_layer_demands[stage]
+        )
+
+    def longest_that_fits(self, stage: int, bounds: RequestBounds, available_bytes: int) -> int:
+        """The engine's estimate of the longest max_model_len for a stage, 0 for none.
+
+        Binary search up to the length in ``bounds``. Source:
+        ``_estimate_max_model_len_from_groups``.
+        """
+        low, high, best = 1, bounds.max_model_len, 0
+        while low <= high:
+            middle = (low + high) // 2
+            tried = bounds._replace(max_model_len=middle)
+            if self.needed_bytes(stage, tried) <= available_bytes:
+                best, low = middle, middle + 1
+            elif middle == 1:
+                return 0
+            else:
+                high = middle - 1
+        return best
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVCachePlan:
+    """What vLLM does with the memory it has for the cache.
+
+    Attributes:
+        layout: How the pool is cut up.
+        bounds: The lengths it was planned for.
+        num_blocks: Block ids of the pool, the null block included; the smallest stage's.
+        pages_per_request: Block ids that a request of full length holds.
+        max_concurrency: Requests of full length that the pool holds, as logged.
+        kv_tokens: The logged "KV cache size" in tokens.
+        needed_bytes: What one request of full length needs on the stage that decides.
+        checked_bytes: What the start-up check holds it against.
+        fits: Whether the engine starts.
+        estimated_max_model_len: The engine's suggestion when it does not, 0 when none would do,
+            None when it starts.
+    """
+
+    layout: PoolLayout
+    bounds: RequestBounds
+    num_blocks: int
+    pages_per_request: int
+    max_concurrency: float
+    kv_tokens: int
+    needed_bytes: int
+    checked_bytes: int
+    fits: bool
+    estimated_max_model_len: int | None
+
+    @property
+    def block_size(self) -> int:
+        """Tokens a block of the cache."""
+        return self.layout.block_size
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Bytes of one block id on the stage where it is heaviest."""
+        return self.layout.bytes_per_block
+
+    @property
+    def groups(self) -> tuple[KVGroup, ...]:
+        """The groups, as reports show them."""
+        return tuple(
+            KVGroup(
+                kind=group.spec.kind,
+                num_layers=len(group.caches),
+                block_size=_block_size(group, self.bounds),
+                page_bytes=group.page_bytes,
+            )
+            for group in self.layout.groups
+        )
+
+    @property
+    def usable_blocks(self) -> int:
+        """Block ids that requests can get: one is never handed out (block_pool.py)."""
+        return max(0, self.num_blocks - 1)
+
+    def pool_bytes(self, stage: int = 0) -> int:
+        """What the pool takes on a stage: whole blocks."""
+        return self.num_blocks * self.layout.stage_block_bytes[stage]
+
+    def requests_of(self, tokens: int) -> int:
+        """How many requests of ``tokens`` the usable blocks hold at once."""
+        pages = self.layout.pages_per_request(self.bounds._replace(max_model_len=tokens))
+        return self.usable_blocks // pages if pages else 0
+
+    def refusal_sentence(self) -> str:
+        """What the engine says when it does not start, in its figures; empty when it starts."""
+        if self.fits:
+            return ""
+        if self.checked_bytes <= 0:
+            return "No available memory for the cache blocks."
+        estimate = ""
+        if self.estimated_max_model_len:
+            estimate = f" The estimated maximum model length is {self.estimated_max_model_len}."
+        return (
+            f"One request of {self.bounds.max_model_len} tokens needs "
+            f"{printed_gib(self.needed_bytes)} GiB of KV cache, and "
+            f"{printed_gib(self.checked_bytes)} GiB are available.{estimate}"
+        )
+
+
+def printed_gib(num_bytes: int) -> str:
+    """Bytes as vLLM's errors print them (utils/mem_utils.py ``format_gib``): 4 GiB is ``4.0``."""
+    return str(round(num_bytes / GIB, 2))
+
+
+def _block_size(group: CacheGroup, bounds: RequestBounds) -> int:
+    size = group.spec.block_size
+    return bounds.max_model_len if size == WHOLE_SEQUENCE else size
+
+
+def lay_out(
+    layers: LayerCaches,
+    rules: KVCacheRules = NEWEST,
+    *,
+    decode_context_parallel_size: int = 1,
+    hybrid_manager: bool = True,
+) -> PoolLayout:
+    """The layout of a pool for given caches.
+
+    Raises:
+        DeploymentError: The engine would refuse the combination of caches.
+    """
+    dcp = decode_context_parallel_size
+    groups = cache_groups(
+        layers.caches,
+        rules,
+        hybrid_manager=hybrid_manager,
+        block_outermost=layers.block_outermost,
+    )
+    demands = Counter(
+        tuple(dict.fromkeys(spec.demand(dcp) for spec in group.specs)) for group in groups
+    )
+    stage_layer_demands = []
+    for held in layers.stages:
+        counts = Counter(
+            (spec.page_bytes, spec.demand(dcp))
+            for cache, spec in layers.caches.items()
+            if cache in held
+        )
+        stage_layer_demands.append(
+            tuple((page, demand, count) for (page, demand), count in counts.items())
+        )
+    return PoolLayout(
+        groups=groups,
+        demands=tuple(demands.items()),
+        stage_block_bytes=tuple(
+            max((group.block_bytes(held) for group in groups), default=0) for held in layers.stages
+        ),
+        stage_layer_demands=tuple(stage_layer_demands),
+        block_size=layers.block_size,
+        decode_context_parallel_size=dcp,
+        rules=rules,
+    )
+
+
+_KEPT_LAYOUTS: Final = 256
+_layouts: Final[
+    dict[
+        tuple[int, KVCacheSettings, KVCacheRules, tuple[int, ...]],
+        tuple[ModelSpec, tuple[Layer, ...], PoolLayout],
+    ]
+] = {}
+
+
+def pool_layout(
+    spec: ModelSpec,
+    settings: KVCacheSettings,
+    rules: KVCacheRules = NEWEST,
+    *,
+    draft_layers: Sequence[Layer] = (),
+) -> PoolLayout:
+    """The layout of a model's pool; repeated calls with the same objects reuse it.
+
+    Args:
+        spec: The model.
+        settings: Resolved settings.
+        rules: The version's decisions.
+        draft_layers: Layers of a draft model or of MTP blocks that run beside it.
+
+    Raises:
+        DeploymentError: vLLM cannot run the layers under these settings.
+    """
+    drafts = tuple(draft_layers)
+    key = (id(spec), settings, rules, tuple(map(id, drafts)))
+    kept = _layouts.get(key)  # the entry keeps the objects alive, so that ids are not reused
+    if kept is not None:
+        return kept[2]
+    layout = lay_out(
+        layer_caches(spec, settings, rules, draft_layers=drafts),
+        rules,
+        decode_context_parallel_size=settings.decode_context_parallel_size,
+        hybrid_manager=settings.hybrid_manager,
+    )
+    while len(_layouts) >= _KEPT_LAYOUTS:
+        _layouts.pop(next(iter(_layouts)))
+    _layouts[key] = (spec, drafts, layout)
+    return layout
+
+
+def in_flight_tokens(
+    max_num_batched_tokens: int,
+    *,
+    pipeline_parallel_size: int = 1,
+    async_scheduling: bool = False,
+    model_runner_v2: bool = False,
+    rules: KVCacheRules = NEWEST,
+) -> int:
+    """Tokens scheduled and not yet settled, which windows hold besides their own.
+
+    One batch for each pipeline stage; async scheduling overlaps one more, which the first model
+    runner does without pipeline stages only. Before 0.26 one batch. Source: config/vllm.py
+    ``max_concurrent_batches`` and ``max_in_flight_tokens``.
+    """
+    if not rules.counts_in_flight_batches:
+        return max_num_batched_tokens
+    batches = pipeline_parallel_size
+    if async_scheduling and (model_runner_v2 or pipeline_parallel_size <= 1):
+        batches += 1
+    return batches * max_num_batched_tokens
+
+
+def plan_kv_cache(
+    layout: PoolLayout,
+    available_bytes: int | Sequence[int],
+    *,
+    max_model_len: int,
+    max_in_flight_tokens: int,
+    max_encoder_tokens: int = 0,
+    num_gpu_blocks_override: int | None = None,
+) -> KVCachePlan:
+    """What the engine makes of the memory it has for the cache.
+
+    num_blocks = available // bytes of a block, the smallest over the stages. One request of full
+    length must fit into what is left without the block that is never handed out. Max concurrency
+    is num_blocks over the blocks of such a request.
+
+    Args:
+        layout: Of :func:`pool_layout`.
+        available_bytes: Memory for the cache, of each pipeline stage or the same for all.
+        max_model_len: Longest sequence in tokens.
+        max_in_flight_tokens: See :func:`in_flight_tokens`.
+        max_encoder_tokens: Longest encoder output, for cross attention.
+        num_gpu_blocks_override: Block count that replaces the computed one.
+
+    Raises:
+        DeploymentError: The number of stages differs from the layout's.
+    """
+    bounds = RequestBounds(max_model_len, max_in_flight_tokens, max_encoder_tokens)
+    block_bytes = layout.stage_block_bytes
+    stages = len(block_bytes)
+    if isinstance(available_bytes, int):
+        available: Sequence[int] = (available_bytes,) * stages
+    elif len(available_bytes) == stages:
+        available = available_bytes
+    else:
+        raise DeploymentError(
+            f"available_bytes has {len(available_bytes)} entries; give one for each of the "
+            f"{stages} pipeline stages"
+        )
+    if not layout.groups:
+        return KVCachePlan(
+            layout=layout,
+            bounds=bounds,
+            num_blocks=1,
+            pages_per_request=0,
+            max_concurrency=0.0,
+            kv_tokens=0,
+            needed_bytes=0,
+            checked_bytes=min(available),
+            fits=True,
+            estimated_max_model_len=None,
+        )
+    rules = layout.rules
+    pages = layout.pages_per_request(bounds)
+    num_blocks: int | None = None
+    deciding = 0
+    slack: int | None = None
+    fits = True
+    for stage, block in enumerate(block_bytes):
+        memory = available[stage]
+        if block == 0:  # the stage has no cache of its own
+            continue
+        blocks = memory // block
+        if num_gpu_blocks_override is not None:
+            blocks = num_gpu_blocks_override
+            if rules.override_counts_in_check:
+                memory = blocks * block
+        if num_blocks is None or blocks < num_blocks:
+            num_blocks = blocks
+        checked = memory - block if rules.reserves_null_block else memory
+        if rules.needed is NeededBytes.GROUPS:
+            left = checked - block * pages
+        else:
+            left = checked - layout.needed_bytes(stage, bounds)
+        stage_fits = left >= 0 and checked > 0
+        if (fits and not stage_fits) or (fits == stage_fits and (slack is None or left < slack)):
+            deciding, slack, needed_bytes, checked_bytes = stage, left, checked - left, checked
+        fits = fits and stage_fits
+    blocks_total = max(0, num_blocks or 0)
+    concurrency = blocks_total / pages
+    if rules.tokens_from_concurrency:
+        kv_tokens = int(concurrency * max_model_len)
+    else:
+        smallest = min(_block_size(group, bounds) for group in layout.groups)
+        kv_tokens = blocks_total // len(layout.groups) * smallest
+        kv_tokens *= layout.decode_context_parallel_size
+    estimate: int | None = None
+    if not fits:
+        estimate = layout.longest_that_fits(deciding, bounds, checked_bytes)
+    return KVCachePlan(
+        layout=layout,
+        bounds=bounds,
+        num_blocks=blocks_total,
+        pages_per_request=pages,
+        max_concurrency=concurrency,
+        kv_tokens=kv_tokens,
+        needed_bytes=needed_bytes,
+        checked_bytes=checked_bytes,
+        fits=fits,
+        estimated_max_model_len=estimate,
+    )
+
+
+def max_model_len_that_fits(
+    layout: PoolLayout,
+    available_bytes: int | Sequence[int],
+    *,
+    longest: int,
+    max_in_flight_tokens: int,
+    max_encoder_tokens: int = 0,
+) -> int:
+    """The max_model_len that ``--max-model-len -1`` settles on: the longest all stages hold.
+
+    Args:
+        layout: Of :func:`pool_layout`.
+        available_bytes: Memory for the cache, of each pipeline stage or the same for all.
+        longest: Upper bound, the length the model is made for.
+        max_in_flight_tokens: See :func:`in_flight_tokens`.
+        max_encoder_tokens: Longest encoder output, for cross attention.
+
+    Returns:
+        Tokens; 0 when not even one fits.
+    """
+    bounds = RequestBounds(longest, max_in_flight_tokens, max_encoder_tokens)
+    best = longest
+    for stage, block in enumerate(layout.stage_block_bytes):
+        if block == 0:
+            continue
+        memory = available_bytes if isinstance(available_bytes, int) else available_bytes[stage]
+        if layout.rules.reserves_null_block:
+            memory -= block
+        best = min(best, layout.longest_that_fits(stage, bounds, memory))
+    return best
