@@ -1,0 +1,304 @@
+"""Bytes of parameters that one vLLM rank holds.
+
+Two stages are told apart. As *created*, parameters have the shapes that ``create_weights`` gives
+them before a checkpoint is read: what vLLM's own code reports when a model is built without weights.
+As *loaded*, kernels have repacked them, placeholders are gone and copies that latent attention keeps
+have been made: what a GPU holds and "Model loading took" prints, together with the position tables.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final, TypeAlias
+
+from tokenroom.engines.vllm.parameters import (
+    ByType,
+    expert_parameters,
+    fused_name,
+    linear_parameters,
+    plain_parameters,
+)
+from tokenroom.engines.vllm.weight_types import kept_type, router_is_quantised
+from tokenroom.errors import DeploymentError
+from tokenroom.memory.weights import Component, component_of, kv_heads_of, local_weight
+from tokenroom.models.spec import (
+    Attention,
+    LatentAttention,
+    Layer,
+    ModelSpec,
+    Role,
+    Scheme,
+    Weight,
+)
+
+Parts: TypeAlias = dict[Component, ByType]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightBreakdown:
+    """Parameters of one rank.
+
+    Attributes:
+        components: Bytes by component, absent ones left out.
+        by_dtype: The same bytes by PyTorch type.
+        total_bytes: Their sum.
+        buffer_bytes: Position tables kept beside the parameters (0 as created).
+        first_layer: Index of the rank's first block.
+        num_layers: How many blocks it has.
+    """
+
+    components: Mapping[Component, int]
+    by_dtype: Mapping[str, int]
+    total_bytes: int
+    buffer_bytes: int
+    first_layer: int
+    num_layers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """Where a rank stands.
+
+    Attributes:
+        tp: Tensor-parallel ranks.
+        pp: Pipeline stages.
+        pp_rank: Which stage.
+        dp: Data-parallel ranks: they share the routed experts.
+        pcp: Prefill-context-parallel ranks, likewise.
+        expert_parallel: Experts are dealt to ranks whole instead of each being divided.
+        ep_rank: Which expert-parallel rank.
+        layer_partition: Blocks of each stage (``VLLM_PP_LAYER_PARTITION``), None for vLLM's own.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    pp_rank: int = 0
+    dp: int = 1
+    pcp: int = 1
+    expert_parallel: bool = False
+    ep_rank: int = 0
+    layer_partition: tuple[int, ...] | None = None
+
+    @property
+    def expert_ranks(self) -> int:
+        """Ranks over which routed experts are spread (``FusedMoEParallelConfig.make``)."""
+        return self.tp * self.dp * self.pcp
+
+
+def stage_layers(
+    num_layers: int, pp: int, pp_rank: int, partition: Sequence[int] | None = None
+) -> range:
+    """Blocks of a pipeline stage: vLLM 0.33 ``distributed/utils.py`` ``get_pp_indices``.
+
+    Raises:
+        DeploymentError: ``partition`` does not fit the stages or the blocks.
+    """
+    if partition is None:
+        sizes = [num_layers // pp] * pp
+        for place in range(2, num_layers % pp + 2):
+            sizes[-place] += 1
+    else:
+        sizes = list(partition)
+        if len(sizes) != pp or sum(sizes) != num_layers:
+            raise DeploymentError(
+                f"VLLM_PP_LAYER_PARTITION is {','.join(map(str, sizes))}; it must hold {pp} counts "
+                f"that add up to {num_layers} blocks"
+            )
+    start = sum(sizes[:pp_rank])
+    return range(start, start + sizes[pp_rank])
+
+
+class _Builder:
+    """Adds up the parameters of one rank."""
+
+    def __init__(self, spec: ModelSpec, ranks: Ranks, dtype: str, loaded: bool) -> None:
+        self.spec = spec
+        self.ranks = ranks
+        self.dtype = dtype
+        self.loaded = loaded
+        self.parts: Parts = {}
+
+    def add(self, component: Component, found: ByType, times: int = 1) -> None:
+        into = self.parts.setdefault(component, Counter())
+        for dtype, num_bytes in found.items():
+            into[dtype] += times * num_bytes
+
+    def local(self, weight: Weight, kv_heads: int) -> Weight:
+        ranks = self.ranks
+        if ranks.expert_parallel and weight.expert:
+            return local_weight(
+                weight,
+                tp=ranks.tp,
+                kv_heads=kv_heads,
+                expert_tp=1,
+                ep=ranks.expert_ranks,
+                ep_rank=ranks.ep_rank,
+            )
+        return local_weight(weight, tp=ranks.tp, kv_heads=kv_heads, expert_tp=ranks.expert_ranks)
+
+    def section(self, name: str, weights: Sequence[Weight], kv_heads: int = 1) -> Parts:
+        """Parameters of a group of weights, merged as vLLM merges them."""
+        before, self.parts = self.parts, {}
+        linears: dict[tuple[str, Scheme | None], list[Weight]] = {}
+        experts: dict[Component, list[Weight]] = {}
+        for weight in weights:
+            piece = self.local(weight, kv_heads)
+            component = component_of(name, weight)
+            scheme = weight.scheme
+            if weight.expert:
+                experts.setdefault(component, []).append(piece)
+            elif scheme is None or (
+                weight.role is Role.ROUTER and not router_is_quantised(self.spec)
+            ):
+                self.add(
+                    component, plain_parameters(piece, kept_type(self.spec, weight, self.dtype))
+                )
+            else:
+                linears.setdefault((fused_name(weight), scheme), []).append(piece)
+        for pieces in linears.values():
+            self.add(component_of(name, pieces[0]), linear_parameters(pieces, self.dtype))
+        for component, pieces in experts.items():
+            self.add(component, expert_parameters(pieces, self.dtype))
+        self.parts, found = before, self.parts
+        return found
+
+    def layer(self, layer: Layer) -> Parts:
+        """Parameters of one block."""
+        found = self.section("layers", layer.weights, kv_heads_of(layer))
+        into = found.setdefault(Component.ATTENTION, Counter())
+        if self.loaded:
+            into.update(self._latent_copies(layer))
+        else:
+            into.update(self._scale_placeholders(layer))
+        return found
+
+    def _latent_copies(self, layer: Layer) -> ByType:
+        """The two halves of ``kv_b_proj`` that latent attention keeps unquantised for decoding.
+
+        ``mla_attention.py`` ``process_weights_after_loading``: W_UK_T and W_UV, beside the layer's
+        own ``kv_b_proj``, which prefill uses.
+        """
+        if not any(isinstance(mixer, LatentAttention) for mixer in layer.mixers):
+            return Counter()
+        total: ByType = Counter()
+        for weight in layer.weights:
+            if weight.name.endswith("kv_b_proj"):
+                piece = self.local(weight, 1)
+                total[self.dtype] += prod(piece.shape) * 2
+        return total
+
+    def _scale_placeholders(self, layer: Layer) -> ByType:
+        """Scales of the KV cache that a quantised model creates and drops after loading.
+
+        ``kv_cache.py`` ``BaseKVCacheMethod``: query, key, value and probability scales, in the
+        model's type. ``compressed_tensors.py`` ``CompressedTensorsKVCacheMethod``: three scales in
+        float32 and three zero points in the model's type.
+        """
+        method = self.spec.quantization
+        softmax = sum(
+            isinstance(mixer, Attention) and mixer.shares_kv_of is None for mixer in layer.mixers
+        )
+        latent = sum(isinstance(mixer, LatentAttention) for mixer in layer.mixers)
+        if method == "compressed-tensors":
+            return Counter({"float32": 12 * softmax, self.dtype: 6 * softmax})
+        if method in ("fp8", "quark", "fbgemm_fp8"):
+            return Counter({self.dtype: 8 * softmax})
+        if method in ("modelopt", "modelopt_fp4", "modelopt_mxfp8"):
+            return Counter({self.dtype: 8 * (softmax + latent)})
+        if method == "modelopt_mixed" and self.spec.kv_cache_dtype is not None:
+            return Counter({self.dtype: 8 * softmax})
+        return Counter()
+
+    def merge(self, found: Parts, times: int = 1) -> None:
+        for component, by_type in found.items():
+            self.add(component, by_type, times)
+
+
+def rank_weights(
+    spec: ModelSpec,
+    *,
+    ranks: Ranks = Ranks(),
+    dtype: str | None = None,
+    towers: bool = True,
+    mtp: bool = False,
+    loaded: bool = True,
+) -> WeightBreakdown:
+    """Parameters that one rank holds.
+
+    Results are remembered for as long as ``spec`` lives; a repeated call costs a look-up.
+
+    Args:
+        spec: The model.
+        ranks: Where the rank stands.
+        dtype: ``--dtype`` resolved, None for the checkpoint's own (float32 becomes bfloat16, as
+            ``--dtype auto`` does).
+        towers: Whether vision and audio encoders are loaded (``--language-model-only`` leaves them
+            out).
+        mtp: Whether multi-token-prediction blocks are loaded to draft.
+        loaded: After loading on a GPU; False for parameters as created.
+
+    Raises:
+        DeploymentError: A dimension does not divide over the ranks.
+        QuantizationError: A weight has a type that is not known.
+    """
+    key = (ranks, dtype, towers, mtp, loaded)
+    known = _CACHE.get(id(spec))
+    if known is None:
+        known = _CACHE[id(spec)] = {}
+        weakref.finalize(spec, _CACHE.pop, id(spec), None)
+    result = known.get(key)
+    if result is None:
+        result = known[key] = _rank_weights(spec, ranks, dtype, towers, mtp, loaded)
+    return result
+
+
+_Key: TypeAlias = tuple[Ranks, str | None, bool, bool, bool]
+_CACHE: Final[dict[int, dict[_Key, WeightBreakdown]]] = {}
+
+
+def _rank_weights(
+    spec: ModelSpec, ranks: Ranks, dtype: str | None, towers: bool, mtp: bool, loaded: bool
+) -> WeightBreakdown:
+    model_dtype = dtype or ("bfloat16" if spec.dtype == "float32" else spec.dtype)
+    builder = _Builder(spec, ranks, model_dtype, loaded)
+    stage = stage_layers(spec.num_layers, ranks.pp, ranks.pp_rank, ranks.layer_partition)
+    counts: Counter[int] = Counter(id(spec.layers[number]) for number in stage)
+    for layer, _ in spec.layer_kinds:
+        if counts[id(layer)]:
+            builder.merge(builder.layer(layer), counts[id(layer)])
+    first, last = ranks.pp_rank == 0, ranks.pp_rank == ranks.pp - 1
+    embedding = [weight for weight in spec.input_weights if weight.role is Role.EMBEDDING]
+    if first:
+        builder.merge(builder.section("embedding", spec.input_weights))
+        for layer in spec.encoder_layers:
+            builder.merge(builder.section("encoder", layer.weights, kv_heads_of(layer)))
+        if towers:
+            for tower in spec.towers:
+                builder.merge(builder.section(tower.name, tower.weights))
+    elif last and spec.tied_embeddings:
+        builder.merge(builder.section("embedding", embedding))
+    if last:
+        builder.merge(builder.section("head", spec.output_weights))
+        if mtp:
+            for layer in spec.mtp_layers:
+                builder.merge(builder.section("mtp", layer.weights, kv_heads_of(layer)))
+    by_dtype: ByType = Counter()
+    for by_type in builder.parts.values():
+        by_dtype.update(by_type)
+    components = {
+        component: sum(by_type.values())
+        for component, by_type in builder.parts.items()
+        if sum(by_type.values())
+    }
+    return WeightBreakdown(
+        components=components,
+        by_dtype={dtype: count for dtype, count in by_dtype.items() if count},
+        total_bytes=sum(components.values()),
+        buffer_bytes=0,
+        first_layer=stage.start,
+        num_layers=len(stage),
+    )
