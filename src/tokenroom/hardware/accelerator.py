@@ -17,7 +17,7 @@ class Accelerator:
         vendor: ``"nvidia"``, ``"amd"``, ``"intel"``, ``"apple"``, ``"google"``, ...
         architecture: ``"hopper"``, ``"ada"``, ``"cdna3"``, ...
         compute_capability: (major, minor) for NVIDIA, None otherwise.
-        memory_bytes: Memory as PyTorch sees it (``mem_get_info`` total), what engines take shares of.
+        memory_bytes: Memory as PyTorch sees it (total of ``mem_get_info``); engines share it out.
         driver_memory_bytes: Memory as the driver's tool reports it, None when unknown.
         nominal_memory_bytes: The marketing size.
         bandwidth_bytes_per_second: Peak memory bandwidth.

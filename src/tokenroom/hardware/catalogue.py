@@ -1,0 +1,322 @@
+"""The catalogue of accelerators: the bundled data file, extended by a file of the user's.
+
+Finding a name costs about a millisecond: the data file is parsed once, only the names of all
+parts are indexed, and only the part that was asked for is built and checked. A user's file is
+checked as a whole when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from tokenroom.errors import HardwareError
+from tokenroom.hardware.accelerator import Accelerator
+from tokenroom.hardware.names import PartName, read_name, split_count, without_remark
+from tokenroom.hardware.records import Record, Slice, read_record
+
+ENVIRONMENT_VARIABLE: Final = "TOKENROOM_GPUS"
+_BUNDLED: Final = Path(__file__).parent / "data" / "accelerators.json"
+
+
+class Catalogue:
+    """Accelerators by name. Build it with :func:`load_catalogue`."""
+
+    def __init__(
+        self, items: Sequence[tuple[Mapping[str, Any], str]], legend: Mapping[str, str]
+    ) -> None:
+        """Index the names of ``items``, pairs of raw record and how to call it in an error.
+
+        Of two items with the same key or the same name, the later one counts.
+        """
+        self._items = {item["key"]: (item, where) for item, where in items}
+        self._legend = legend
+        self._records: dict[str, Record] = {}
+        self._index: dict[str, dict[int | None, list[str]]] = {}
+        for key, (item, _) in self._items.items():
+            for part in dict.fromkeys(map(read_name, _names(item))):
+                by_memory = self._index.setdefault(part.family, {})
+                by_memory.setdefault(part.memory_gb, []).append(key)
+
+    def __len__(self) -> int:
+        """Number of parts."""
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Accelerator]:
+        """Every part in the order of the files."""
+        return (self._record(key).accelerator for key in self._items)
+
+    def find(self, name: str) -> Accelerator:
+        """The accelerator that ``name`` means, whatever its case, punctuation or vendor prefix.
+
+        A count (``"8xH100"``) is passed over and a MIG profile (``"H100 MIG 3g.40gb"``) is applied.
+        A bare family name means its usual part (``"H100"`` the SXM one, ``"A100"`` the SXM one
+        of 80 GB), as the catalogue's aliases say.
+
+        Raises:
+            HardwareError: Nothing has that name, more than one has, or it is not cut that way.
+        """
+        for spelling in _spellings(name):
+            part = read_name(spelling)
+            keys = self._match(part)
+            if len(keys) == 1:
+                record = self._record(keys[0])
+                if part.slice_profile is None:
+                    return record.accelerator
+                return _cut(record, part.slice_profile)
+            if keys:
+                names = " or ".join(self._items[key][0]["name"] for key in keys)
+                raise HardwareError(f"GPU {name!r} may be {names}; write the full name")
+        raise HardwareError(self._unknown(name))
+
+    def search(self, words: str) -> tuple[Accelerator, ...]:
+        """Every part whose key, names, vendor or architecture hold all of ``words``."""
+        wanted = [read_name(word).family or word.lower() for word in words.split()]
+        found = []
+        for key, (item, _) in self._items.items():
+            texts = _names(item)
+            text = " ".join(
+                [*texts, item.get("vendor", "nvidia"), item.get("architecture", "")]
+            ).lower()
+            compact = " ".join(read_name(one).family for one in texts)
+            if all(
+                word in compact or raw.lower() in text
+                for word, raw in zip(wanted, words.split(), strict=True)
+            ):
+                found.append(self._record(key).accelerator)
+        return tuple(found)
+
+    def _record(self, key: str) -> Record:
+        if key not in self._records:
+            item, where = self._items[key]
+            self._records[key] = read_record(item, where, self._legend)
+        return self._records[key]
+
+    def _match(self, part: PartName) -> list[str]:
+        by_memory = self._index.get(part.family, {})
+        if part.memory_gb in by_memory:
+            return by_memory[part.memory_gb]
+        if part.memory_gb is None:
+            return _distinct(by_memory)
+        return [
+            key
+            for key in by_memory.get(None, ())
+            if round(self._record(key).accelerator.nominal_memory_bytes / 1e9) == part.memory_gb
+        ]
+
+    def _unknown(self, name: str) -> str:
+        part = read_name(split_count(name)[1])
+        siblings = _distinct(self._index.get(part.family, {}))
+        if siblings:
+            names = ", ".join(self._items[key][0]["name"] for key in siblings)
+            return f"no GPU {name!r} is known with that memory; known are {names}"
+        from difflib import get_close_matches  # only needed to help after a mistake
+
+        near = _distinct(
+            {
+                family: self._index[family].get(None) or _distinct(self._index[family])
+                for family in get_close_matches(part.family, self._index, n=4, cutoff=0.6)
+            }
+        )
+        hint = ", ".join(self._items[key][0]["name"] for key in near)
+        return (
+            f"no GPU is called {name!r}; "
+            + (f"near names are {hint}" if hint else "`tokenroom gpus` lists the names")
+            + "; a part that is not listed can be described in a file (--gpu-file)"
+        )
+
+
+def load_catalogue(path: Path | None = None) -> Catalogue:
+    """The bundled catalogue, extended by a user's file.
+
+    Args:
+        path: A TOML, JSON or YAML file in the format of :mod:`tokenroom.hardware.records`. None
+            takes the file that the environment variable TOKENROOM_GPUS names, if it is set.
+
+    Raises:
+        HardwareError: The file cannot be read or one of its fields is wrong.
+    """
+    named = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
+    if path is None and named:
+        path = Path(named)
+    return _load(path)
+
+
+def find_accelerator(name: str, catalogue: Catalogue | None = None) -> Accelerator:
+    """The accelerator that ``name`` means; see :meth:`Catalogue.find`."""
+    return (catalogue or load_catalogue()).find(name)
+
+
+def search(words: str = "", catalogue: Catalogue | None = None) -> tuple[Accelerator, ...]:
+    """The accelerators that hold all of ``words``; see :meth:`Catalogue.search`."""
+    return (catalogue or load_catalogue()).search(words)
+
+
+def custom_accelerator(
+    memory_bytes: int,
+    *,
+    bandwidth_bytes_per_second: float | None = None,
+    base: Accelerator | None = None,
+) -> Accelerator:
+    """An accelerator of the user's own description.
+
+    Args:
+        memory_bytes: Memory as the engine sees it.
+        bandwidth_bytes_per_second: Peak memory bandwidth; that of ``base`` when not given.
+        base: The part it is like; without one, only its memory is known.
+
+    Raises:
+        HardwareError: A figure is not positive.
+    """
+    if memory_bytes < 1:
+        raise HardwareError(f"GPU memory is {memory_bytes} bytes; give a positive size")
+    if bandwidth_bytes_per_second is not None and not bandwidth_bytes_per_second > 0:
+        raise HardwareError(
+            f"GPU bandwidth is {bandwidth_bytes_per_second} bytes/s; give a positive rate"
+        )
+    given = {"memory_bytes": "given by the user"}
+    if bandwidth_bytes_per_second is not None:
+        given["bandwidth_bytes_per_second"] = "given by the user"
+    if base is None:
+        return Accelerator(
+            key="custom",
+            name="custom GPU",
+            vendor="unknown",
+            memory_bytes=memory_bytes,
+            nominal_memory_bytes=memory_bytes,
+            bandwidth_bytes_per_second=bandwidth_bytes_per_second,
+            sources=given,
+            custom=True,
+        )
+    return replace(
+        base,
+        key=f"{base.key}-custom",
+        memory_bytes=memory_bytes,
+        driver_memory_bytes=None,
+        nominal_memory_bytes=memory_bytes,
+        bandwidth_bytes_per_second=bandwidth_bytes_per_second or base.bandwidth_bytes_per_second,
+        sources={**base.sources, **given},
+        custom=True,
+    )
+
+
+@cache
+def _load(path: Path | None) -> Catalogue:
+    bundled = json.loads(_BUNDLED.read_bytes())
+    items = [(item, f"{item['key']} of the catalogue") for item in bundled["accelerators"]]
+    if path is None:
+        return Catalogue(items, bundled["legend"])
+    return _extend(items, bundled["legend"], _read_file(path), path.name)
+
+
+def _extend(
+    items: list[tuple[Mapping[str, Any], str]], legend: Mapping[str, str], raw: object, file: str
+) -> Catalogue:
+    """The bundled items less those a user's file gives anew by key or name, and the user's."""
+    if not isinstance(raw, Mapping) or not isinstance(raw.get("accelerators"), list):
+        raise HardwareError(f"{file} has no list 'accelerators'; give one table a GPU in it")
+    own: list[tuple[Mapping[str, Any], str]] = []
+    claimed: set[PartName] = set()
+    for position, item in enumerate(raw["accelerators"]):
+        where = f"accelerators[{position}] in {file}"
+        accelerator = read_record(item, where).accelerator
+        own.append(({**item, "key": accelerator.key}, where))
+        claimed.update(map(read_name, _names(own[-1][0])))
+    kept = []
+    for item, where in items:
+        aliases = [name for name in item.get("aliases", ()) if read_name(name) not in claimed]
+        if claimed.isdisjoint({read_name(item["key"]), read_name(item["name"])}):
+            kept.append(({**item, "aliases": aliases}, where))
+    return Catalogue([*kept, *own], legend)
+
+
+def _read_file(path: Path) -> object:
+    """The parsed content of a user's catalogue, by the file's suffix."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise HardwareError(f"the GPU file {str(path)!r} cannot be read: {error}") from None
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".json":
+            return json.loads(text)
+        if suffix == ".toml":
+            import tomllib
+
+            return tomllib.loads(text)
+        if suffix in (".yaml", ".yml"):
+            import yaml
+
+            try:
+                return yaml.safe_load(text)
+            except yaml.YAMLError as error:
+                raise ValueError(" ".join(str(error).split())) from None
+    except (ValueError, RecursionError) as error:
+        raise HardwareError(f"{path.name} is not valid {suffix[1:].upper()}: {error}") from None
+    raise HardwareError(
+        f"the GPU file {path.name} has the suffix {suffix!r}; it may be .toml, .json, .yaml or .yml"
+    )
+
+
+def _names(item: Mapping[str, Any]) -> tuple[str, ...]:
+    return item["key"], item["name"], *item.get("aliases", ())
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """The name as written, without its count, and without a closing remark."""
+    yield name
+    bare = split_count(name)[1]
+    if bare != name:
+        yield bare
+    plain = without_remark(bare)
+    if plain is not None:
+        yield plain
+
+
+def _distinct(groups: Mapping[Any, Sequence[str]]) -> list[str]:
+    return list(dict.fromkeys(key for keys in groups.values() for key in keys))
+
+
+def _cut(record: Record, profile: str) -> Accelerator:
+    """One MIG slice: its own memory, and its share of multiprocessors and bandwidth.
+
+    Source: NVIDIA Multi-Instance GPU user guide, supported profiles; a slice has no link to others.
+    """
+    whole = record.accelerator
+    cut: Slice | None = record.slices.get(profile)
+    if cut is None:
+        known = ", ".join(record.slices)
+        raise HardwareError(
+            f"no MIG profile {profile} of {whole.name} is known; "
+            + (f"known are {known}" if known else "give its memory with --gpu-memory instead")
+        )
+    share = cut.multiprocessors / whole.multiprocessors if whole.multiprocessors else None
+    bandwidth = whole.bandwidth_bytes_per_second
+    source = whole.sources.get("mig", "")
+    return replace(
+        whole,
+        key=f"{whole.key}-mig-{profile}",
+        name=f"{whole.name} MIG {profile}",
+        aliases=(),
+        memory_bytes=cut.memory_bytes,
+        driver_memory_bytes=None,
+        nominal_memory_bytes=int(profile.split(".")[1][:-2]) * 10**9,
+        bandwidth_bytes_per_second=bandwidth * cut.memory_eighths / 8 if bandwidth else None,
+        flops_per_second={kind: rate * share for kind, rate in whole.flops_per_second.items()}
+        if share
+        else {},
+        link="none",
+        link_bytes_per_second=None,
+        multiprocessors=cut.multiprocessors,
+        sources={
+            "memory_bytes": source,
+            "multiprocessors": source,
+            "bandwidth_bytes_per_second": f"{cut.memory_eighths}/8 of the whole part",
+            "flops_per_second": f"{cut.multiprocessors}/{whole.multiprocessors} of the whole part",
+        },
+    )
