@@ -1,0 +1,106 @@
+"""How people start an engine, in whatever form they have it, unwrapped to programs with arguments.
+
+Shell text, ``docker run``, compose files, Kubernetes and Helm YAML are recognised by themselves
+(:func:`read_launches`); what the unwrapped words mean is each engine's own affair.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from tokenroom.engines.containers import Launch, read_docker_run, read_documents
+from tokenroom.engines.shell import split_shell
+from tokenroom.errors import CommandLineError
+
+_SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ash"})
+_YAML_KEYS: Final = re.compile(
+    r"^(apiVersion|kind|services|spec|servingEngineSpec|modelSpec|containers|version|image"
+    r"|x-[\w-]+|name|args|extraArgs|command)\s*:",
+    re.M,
+)
+_MAX_NESTING: Final = 8
+
+
+def read_launches(
+    command: str | Sequence[str], environment: Mapping[str, str] | None = None
+) -> list[Launch]:
+    """Every program a command or a deployment file starts, wrappers removed.
+
+    Args:
+        command: Text of any accepted form, or words that a shell has already split.
+        environment: Variables known from outside, used for expansion.
+
+    Raises:
+        CommandLineError: Quotes do not close, or YAML that looks like a deployment is damaged.
+    """
+    outer = dict(environment or {})
+    if not isinstance(command, str):
+        words = [str(word) for word in command]
+        if len(words) != 1 or not re.search(r"\s", words[0]):
+            return unwrap(Launch(words=tuple(words)), outer)
+        command = words[0]
+    if looks_like_yaml(command):
+        launches = read_documents(_load_yaml(command), outer)
+        return [inner for launch in launches for inner in unwrap(launch, outer)]
+    return _from_shell(command, Launch(), outer, 0)
+
+
+def looks_like_yaml(text: str) -> bool:
+    """Whether a text is a deployment document and not a command."""
+    return _YAML_KEYS.search(text) is not None or text.lstrip().startswith("---\n")
+
+
+def _load_yaml(text: str) -> list[Any]:
+    import yaml  # only deployment files need it, and it costs start-up time
+
+    try:
+        return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" at line {mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or str(error).split("\n", 1)[0]
+        raise CommandLineError(f"the YAML is damaged{place}: {problem}; correct it") from error
+
+
+def unwrap(launch: Launch, outer: Mapping[str, str], depth: int = 0) -> list[Launch]:
+    """Look through ``docker run`` and ``sh -c`` until a program with its arguments is left."""
+    if depth > _MAX_NESTING:
+        raise CommandLineError(
+            f"the command wraps another more than {_MAX_NESTING} times; give the inner one"
+        )
+    known = {**outer, **launch.environment}
+    inner = read_docker_run(launch.words, known) if not launch.image_entrypoint else None
+    if inner is not None:
+        return unwrap(inner, outer, depth + 1)
+    script = _shell_script(launch.words)
+    if script is not None:
+        return _from_shell(script, launch, known, depth + 1)
+    return [launch]
+
+
+def _shell_script(words: Sequence[str]) -> str | None:
+    """The text that ``sh -c TEXT`` or ``bash -lc TEXT`` runs, wrappers before it skipped."""
+    for index, word in enumerate(words[:-1]):
+        if word.rsplit("/", 1)[-1] in _SHELLS:
+            for place in range(index + 1, len(words) - 1):
+                if re.fullmatch(r"-[a-z]*c", words[place]):
+                    return words[place + 1]
+                if not words[place].startswith("-"):
+                    break
+    return words[0] if len(words) == 1 and re.search(r"\s", words[0].strip()) else None
+
+
+def _from_shell(text: str, outside: Launch, known: Mapping[str, str], depth: int) -> list[Launch]:
+    launches = []
+    for shell_command in split_shell(text, known):
+        launch = replace(
+            outside,
+            words=shell_command.words,
+            image_entrypoint=False,
+            environment={**outside.environment, **shell_command.environment},
+        )
+        launches += unwrap(launch, known, depth)
+    return launches
