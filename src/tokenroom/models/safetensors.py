@@ -2,8 +2,7 @@
 
 The ``safetensors`` package reads whole local files; this reader needs only ranges, so that a remote
 checkpoint costs a few requests, and is strict because the files come from strangers: it accepts
-what the format's own parser accepts (``safetensors`` 0.8.0, ``safetensors/src/tensor.rs``) and
-nothing else.
+no file that the format's own parser refuses (``safetensors`` 0.8.0, ``safetensors/src/tensor.rs``).
 """
 
 from __future__ import annotations
@@ -248,8 +247,8 @@ def _tensor(name: str, entry: str, file: str) -> tuple[StoredTensor, int]:
         fields = json.loads(entry, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{where} with damaged JSON") from error
-    if set(fields) != {"dtype", "shape", "data_offsets"}:
-        raise ModelError(f"{where} with other fields than dtype, shape and data_offsets")
+    if not {"dtype", "shape", "data_offsets"} <= fields.keys():
+        raise ModelError(f"{where} without dtype, shape and data_offsets")
     dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
         raise ModelError(
