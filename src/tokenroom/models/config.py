@@ -258,13 +258,14 @@ class Config:
             self.refuse(self._named(keys), "an object")
         return value
 
-    def sub(self, key: str, model_type: str | None = None) -> Config:
+    def sub(self, key: str, model_type: str | None = None, *, fixed: bool = False) -> Config:
         """The nested configuration under ``key``, empty (all defaults) when absent or null.
 
         Args:
             key: Its field.
             model_type: Its type, unless it names one itself; None takes the class's choice, and
                 failing that the outer type.
+            fixed: Whether the outer class fixes the type, whatever the nested object names.
 
         Raises:
             ModelError: The field is not an object.
@@ -272,7 +273,8 @@ class Config:
         data = self.mapping(key) or {}
         named = data.get("model_type")
         fallback = model_type or self._defaults.sub_types.get(key) or self.model_type
-        nested = Config(data, named if isinstance(named, str) else fallback, self.field(key))
+        chosen = named if isinstance(named, str) and not fixed else fallback
+        nested = Config(data, chosen, self.field(key))
         self._subs.append(nested)
         return nested
 
