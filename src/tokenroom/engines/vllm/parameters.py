@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import prod
+from dataclasses import dataclass, replace
+from math import gcd, prod
 from typing import Final, TypeAlias
 
 from tokenroom.models.quantization import dtype_bytes, matrix_bytes, schemes
@@ -20,6 +21,7 @@ ByType: TypeAlias = Counter[str]
 _FLOAT32: Final = "float32"
 _FP8: Final = "float8_e4m3fn"
 _INT32_BITS: Final = 32
+_SMALLEST_REFINED_BLOCK: Final = 32
 
 _FUSED: Final[Mapping[str, str]] = {
     "q_proj": "qkv_proj",
@@ -116,7 +118,7 @@ def linear_parameters(parts: Sequence[Weight], dtype: str) -> ByType:
         total["uint8"] += elements // 2
         total[_FP8] += out_features * (in_features // scheme.group_size)
         total[_FLOAT32] += scheme.extra_bytes_per_tensor * len(parts)
-    elif family in (schemes.MXFP4, schemes.MXFP8):  # compressed_tensors_w4a4_mxfp4.py, modelopt.py
+    elif family in (schemes.MXFP4, schemes.MXFP8):  # ..._w4a4_mxfp4.py, modelopt.py
         total["uint8" if family == schemes.MXFP4 else _FP8] += int(
             elements * scheme.weight_bits / 8
         )
@@ -133,14 +135,35 @@ def _groups(scheme: Scheme, in_features: int) -> int:
     return 1 if scheme.group_size == -1 else in_features // scheme.group_size
 
 
-def expert_parameters(parts: Sequence[Weight], dtype: str) -> ByType:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertPadding:
+    """Multiples that an MXFP4 kernel rounds a rank's expert dimensions up to.
+
+    ``fused_moe/oracle/mxfp4.py`` ``mxfp4_round_up_hidden_size_and_intermediate_size``; the default
+    is its last branch, which no known GPU backend changes.
+    """
+
+    hidden: int = 1
+    intermediate: int = 64
+
+
+NO_PADDING: Final = ExpertPadding()
+"""Of no known backend."""
+
+
+def expert_parameters(
+    parts: Sequence[Weight], dtype: str, padding: ExpertPadding = NO_PADDING
+) -> ByType:
     """The routed experts of a layer: ``w13`` (gate and up) and ``w2`` (down) of vLLM's FusedMoE.
 
     Args:
         parts: This rank's piece of each projection; ``count`` is the experts it holds.
         dtype: Type of the model.
+        padding: What the MXFP4 kernel rounds dimensions up to.
     """
     scheme = parts[0].scheme
+    if scheme is not None:
+        scheme, parts = _fitted(scheme, parts, padding)
     experts = parts[0].count
     first = [part for part in parts if part.shard is not Shard.ROW]
     second = [part for part in parts if part.shard is Shard.ROW]
@@ -153,6 +176,8 @@ def expert_parameters(parts: Sequence[Weight], dtype: str) -> ByType:
         total[dtype] += elements * dtype_bytes(dtype)
         return total
     family = schemes.family(scheme)
+    if family in (schemes.AWQ, schemes.GPTQ) and not _marlin_takes(scheme, parts):
+        return total + _wna16_parameters(scheme, parts, dtype)
     for part in parts:
         out_features, in_features = part.shape[-2], part.shape[-1]
         total.update(_expert_matrix(scheme, family, experts, out_features, in_features, dtype))
@@ -166,6 +191,67 @@ def expert_parameters(parts: Sequence[Weight], dtype: str) -> ByType:
         total[dtype] += experts * zeros * dtype_bytes(dtype)
     elif family == schemes.PACKED:  # compressed_tensors_moe_wna16.py: (experts, 2) twice, in dtype
         total[dtype] += 2 * 2 * experts * dtype_bytes(dtype)
+    return total
+
+
+def _hidden_and_intermediate(parts: Sequence[Weight]) -> tuple[int, int]:
+    down = next(part for part in parts if part.shard is Shard.ROW)
+    return down.shape[-2], down.shape[-1]
+
+
+def _fitted(
+    scheme: Scheme, parts: Sequence[Weight], padding: ExpertPadding
+) -> tuple[Scheme, Sequence[Weight]]:
+    """Scheme and shapes as adapted to a rank's share of the intermediate dimension.
+
+    Block scales are refined to a block that divides it (``fused_moe/oracle/fp8.py``
+    ``refine_fp8_moe_block_shape``, since 0.27); MXFP4 dimensions are rounded up.
+    """
+    hidden, intermediate = _hidden_and_intermediate(parts)
+    if schemes.family(scheme) == schemes.FP8 and scheme.block_shape is not None:
+        rows, columns = scheme.block_shape
+        if intermediate % rows or intermediate % columns:
+            refined = gcd(rows, columns, intermediate, hidden)
+            if refined >= _SMALLEST_REFINED_BLOCK:
+                scheme = replace(scheme, block_shape=(refined, refined))
+    elif schemes.family(scheme) == schemes.MXFP4:
+        wide = -(-hidden // padding.hidden) * padding.hidden
+        deep = -(-intermediate // padding.intermediate) * padding.intermediate
+        parts = [
+            replace(part, shape=(wide, deep), bias=wide if part.bias else 0)
+            if part.shard is Shard.ROW
+            else replace(part, shape=(deep, wide), bias=deep if part.bias else 0)
+            for part in parts
+        ]
+    return scheme, parts
+
+
+def _marlin_takes(scheme: Scheme, parts: Sequence[Weight]) -> bool:
+    """``marlin_utils.py`` ``check_moe_marlin_supports_config`` with padding of tiles allowed."""
+    hidden, intermediate = _hidden_and_intermediate(parts)
+    group = scheme.group_size
+    return (
+        hidden % 128 == 0
+        and (group <= 0 or intermediate % group == 0)
+        and group in (-1, 32, 64, 128)
+    )
+
+
+def _wna16_parameters(scheme: Scheme, parts: Sequence[Weight], dtype: str) -> ByType:
+    """Experts that Marlin cannot take: ``moe_wna16.py``, groups halved until they fit."""
+    hidden, intermediate = _hidden_and_intermediate(parts)
+    group = scheme.group_size
+    while group > _SMALLEST_REFINED_BLOCK and (intermediate % group or hidden % group):
+        group //= 2
+    has_zero_points = scheme.name != schemes.GPTQ
+    total: ByType = Counter()
+    for part in parts:
+        out_features, in_features = part.shape[-2], part.shape[-1]
+        scales = out_features * (in_features // group)
+        total["uint8"] += int(part.count * out_features * in_features * scheme.weight_bits / 8)
+        total[dtype] += part.count * scales * dtype_bytes(dtype)
+        if has_zero_points:
+            total["uint8"] += int(part.count * scales * scheme.weight_bits / 8)
     return total
 
 

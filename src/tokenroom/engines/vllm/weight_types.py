@@ -1,36 +1,186 @@
-"""In which type vLLM keeps parameters that it does not keep in the model's own."""
+"""Where vLLM's model classes keep parameters otherwise than the checkpoint suggests.
+
+Read in ``model_executor/models`` and ``models`` of vLLM 0.19, 0.21, 0.32 and 0.33; keys are model
+types of the text model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from tokenroom.models.spec import ModelSpec, Role, Weight
+from tokenroom.models.spec import Layer, ModelSpec, MoEFFN, Role, Weight
 
-_FLOAT32_LEAVES: Final[Mapping[str, str]] = {
-    "A_log": "mamba_mixer2.py, gdn_linear_attn.py, kda.py: the decay of a recurrence",
-    "e_score_correction_bias": "deepseek_v2.py, glm4_moe.py, minimax_m2.py: the router's bias",
-}
-"""Parameters created in float32 whatever the model's type, by module name, with their source."""
+_FLOAT32_LEAVES: Final = frozenset({"A_log", "A", "e_score_correction_bias", "expert_bias"})
+"""Parameters created in float32 whatever the model's type: decays of recurrences
+(``mamba_mixer2.py``, ``gdn_linear_attn.py``, ``kda.py``) and the routers' selection biases."""
 
-_FLOAT32_ROUTERS: Final = frozenset({"minimax_m2", "nemotron_h"})
+_FLOAT32_NORMS: Final = ("indexer.k_norm",)
+"""Norms created in float32 (``deepseek_v2.py`` ``Indexer``)."""
+
+_FLOAT32_ROUTERS: Final = frozenset(
+    {
+        "afmoe",
+        "bailing_hybrid",
+        "bailing_moe_v2",
+        "ernie4_5_moe",
+        "glm4_moe",
+        "glm4v_moe_text",
+        "hunyuan_v3",
+        "minimax_m2",
+        "nemotron_h",
+        "param2moe",
+    }
+)
 """Model types whose router is created in float32 (``params_dtype=torch.float32``)."""
 
+_ROUTER_BIASES: Final = frozenset(
+    {
+        "axk1",
+        "deepseek_v3",
+        "deepseek_v32",
+        "dots1",
+        "exaone_moe",
+        "glm4_moe",
+        "glm4_moe_lite",
+        "glm4v_moe_text",
+        "glm_moe_dsa",
+        "hunyuan_v3",
+        "kimi_k2",
+        "minimax_m2",
+        "minimax_m3",
+        "nemotron_h",
+        "pangu_ultra_moe",
+    }
+)
+"""Model types with a float32 ``e_score_correction_bias`` an expert, a buffer in transformers."""
+
 _QUANTISED_ROUTERS: Final = frozenset(
-    {"qwen3_moe", "qwen3_vl_moe", "qwen3_vl_moe_text", "lfm2_moe"}
+    {"k2_horizon", "lfm2_moe", "qwen3_moe", "qwen3_vl_moe", "qwen3_vl_moe_text"}
 )
 """Model types whose router gets the quantisation configuration; others pass None."""
+
+_PLAIN_MODULES: Final = ("indexer.wk", "indexer.weights_proj", "shared_expert_gate")
+"""Modules created plain whatever the checkpoint says: the sparse selector merges its key and weight
+projections in the model's type and dequantises on reading (``deepseek_v2.py``
+``_try_load_fp8_indexer_wk``); scalar gates pass ``quant_config=None``."""
+
+_SAME_EVERYWHERE: Final = frozenset(
+    {
+        "arctic",
+        "baichuan",
+        "bamba",
+        "bloom",
+        "chatglm",
+        "cohere",
+        "cohere2",
+        "cohere2_moe",
+        "dbrx",
+        "falcon",
+        "gemma",
+        "gemma2",
+        "gemma3",
+        "gemma3_text",
+        "gemma4",
+        "gemma4_text",
+        "gpt2",
+        "gpt_oss",
+        "gptj",
+        "granitemoe",
+        "granitemoehybrid",
+        "granitemoeshared",
+        "hunyuan_v3",
+        "internlm2",
+        "jamba",
+        "k2_horizon",
+        "mamba",
+        "mamba2",
+        "minicpm",
+        "minicpm3",
+        "mixtral",
+        "molmo",
+        "molmo2",
+        "nemotron_h",
+        "olmo_hybrid",
+        "olmoe",
+        "opt",
+        "orion",
+        "phimoe",
+        "plamo2",
+        "plamo3",
+        "qwen2_moe",
+        "qwen3_moe",
+        "qwen3_vl_moe",
+        "qwen3_vl_moe_text",
+        "stablelm",
+        "zamba2",
+    }
+)
+"""Model types that create embedding, final norm and head on every pipeline stage; only stages that
+use them read them from the checkpoint, but all allocate them."""
+
+_SAME_EVERYWHERE_UNTIL_0_26: Final = frozenset(
+    {
+        "gpt_bigcode",
+        "gpt_neox",
+        "olmo",
+        "olmo2",
+        "olmo3",
+        "persimmon",
+        "phi",
+        "qwen",
+        "starcoder2",
+    }
+)
+"""Likewise, until these classes gave way to the transformers backend, which does not."""
+
+_EMBEDDING_AND_HEAD: Final = frozenset({"qwen3_next"})
+_EMBEDDING_ONLY: Final = frozenset(
+    {
+        "gemma3n_text",
+        "lfm2",
+        "lfm2_moe",
+        "qwen3_5",
+        "qwen3_5_text",
+        "qwen3_5_moe",
+        "qwen3_5_moe_text",
+    }
+)
 
 
 def kept_type(spec: ModelSpec, weight: Weight, dtype: str) -> str:
     """The type vLLM keeps a plain parameter in when the model's is ``dtype``."""
-    if weight.name.rpartition(".")[2] in _FLOAT32_LEAVES:
+    if weight.name.rpartition(".")[2] in _FLOAT32_LEAVES or weight.name.endswith(_FLOAT32_NORMS):
         return "float32"
     if weight.role is Role.ROUTER and spec.model_type in _FLOAT32_ROUTERS:
         return "float32"
     return dtype
 
 
-def router_is_quantised(spec: ModelSpec) -> bool:
-    """Whether vLLM reads the router as the quantisation block says, instead of as plain."""
-    return spec.model_type in _QUANTISED_ROUTERS
+def is_created_plain(spec: ModelSpec, weight: Weight) -> bool:
+    """Whether vLLM creates a weight plain that the checkpoint quantises."""
+    if weight.role is Role.ROUTER and spec.model_type not in _QUANTISED_ROUTERS:
+        return True
+    return weight.name.endswith(_PLAIN_MODULES)
+
+
+def router_bias_elements(spec: ModelSpec, layer: Layer) -> int:
+    """Elements of a router's selection bias that the description does not list as a parameter."""
+    if not isinstance(layer.ffn, MoEFFN) or spec.model_type not in _ROUTER_BIASES:
+        return 0
+    if any(weight.name.endswith("e_score_correction_bias") for weight in layer.weights):
+        return 0
+    return layer.ffn.num_experts
+
+
+def every_stage(spec: ModelSpec, version: tuple[int, ...]) -> frozenset[str]:
+    """Which of ``"embedding"``, ``"norm"`` and ``"head"`` every pipeline stage allocates."""
+    model_type = spec.model_type
+    if model_type in _SAME_EVERYWHERE or (
+        version < (0, 26) and model_type in _SAME_EVERYWHERE_UNTIL_0_26
+    ):
+        return frozenset({"embedding", "norm", "head"})
+    if model_type in _EMBEDDING_AND_HEAD:
+        return frozenset({"embedding", "head"})
+    if model_type in _EMBEDDING_ONLY:
+        return frozenset({"embedding"})
+    return frozenset()

@@ -1,9 +1,9 @@
 """Bytes of parameters that one vLLM rank holds.
 
 Two stages are told apart. As *created*, parameters have the shapes that ``create_weights`` gives
-them before a checkpoint is read: what vLLM's own code reports when a model is built without weights.
-As *loaded*, kernels have repacked them, placeholders are gone and copies that latent attention keeps
-have been made: what a GPU holds and "Model loading took" prints, together with the position tables.
+them before a checkpoint is read: what vLLM's own code reports for a model built without weights.
+As *loaded*, kernels have repacked them, placeholders are gone and the copies that latent attention
+keeps have been made: what a GPU holds and "Model loading took" prints, with the position tables.
 """
 
 from __future__ import annotations
@@ -16,13 +16,20 @@ from math import prod
 from typing import Final, TypeAlias
 
 from tokenroom.engines.vllm.parameters import (
+    NO_PADDING,
     ByType,
+    ExpertPadding,
     expert_parameters,
     fused_name,
     linear_parameters,
     plain_parameters,
 )
-from tokenroom.engines.vllm.weight_types import kept_type, router_is_quantised
+from tokenroom.engines.vllm.weight_types import (
+    every_stage,
+    is_created_plain,
+    kept_type,
+    router_bias_elements,
+)
 from tokenroom.errors import DeploymentError
 from tokenroom.memory.weights import Component, component_of, kv_heads_of, local_weight
 from tokenroom.models.spec import (
@@ -36,6 +43,9 @@ from tokenroom.models.spec import (
 )
 
 Parts: TypeAlias = dict[Component, ByType]
+
+NEWEST_VERSION: Final = (0, 33, 0)
+"""The newest vLLM version whose sources were read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +99,10 @@ class Ranks:
         return self.tp * self.dp * self.pcp
 
 
+ONE_RANK: Final = Ranks()
+"""A single GPU."""
+
+
 def stage_layers(
     num_layers: int, pp: int, pp_rank: int, partition: Sequence[int] | None = None
 ) -> range:
@@ -115,11 +129,14 @@ def stage_layers(
 class _Builder:
     """Adds up the parameters of one rank."""
 
-    def __init__(self, spec: ModelSpec, ranks: Ranks, dtype: str, loaded: bool) -> None:
+    def __init__(
+        self, spec: ModelSpec, ranks: Ranks, dtype: str, loaded: bool, padding: ExpertPadding
+    ) -> None:
         self.spec = spec
         self.ranks = ranks
         self.dtype = dtype
         self.loaded = loaded
+        self.padding = padding
         self.parts: Parts = {}
 
     def add(self, component: Component, found: ByType, times: int = 1) -> None:
@@ -151,24 +168,24 @@ class _Builder:
             scheme = weight.scheme
             if weight.expert:
                 experts.setdefault(component, []).append(piece)
-            elif scheme is None or (
-                weight.role is Role.ROUTER and not router_is_quantised(self.spec)
-            ):
-                self.add(
-                    component, plain_parameters(piece, kept_type(self.spec, weight, self.dtype))
-                )
+            elif scheme is None or is_created_plain(self.spec, weight):
+                dtype = kept_type(self.spec, weight, self.dtype)
+                self.add(component, plain_parameters(piece, dtype))
             else:
                 linears.setdefault((fused_name(weight), scheme), []).append(piece)
         for pieces in linears.values():
             self.add(component_of(name, pieces[0]), linear_parameters(pieces, self.dtype))
         for component, pieces in experts.items():
-            self.add(component, expert_parameters(pieces, self.dtype))
+            self.add(component, expert_parameters(pieces, self.dtype, self.padding))
         self.parts, found = before, self.parts
         return found
 
     def layer(self, layer: Layer) -> Parts:
         """Parameters of one block."""
         found = self.section("layers", layer.weights, kv_heads_of(layer))
+        biases = router_bias_elements(self.spec, layer)
+        if biases:
+            found.setdefault(Component.ROUTER, Counter())["float32"] += 4 * biases
         into = found.setdefault(Component.ATTENTION, Counter())
         if self.loaded:
             into.update(self._latent_copies(layer))
@@ -221,11 +238,13 @@ class _Builder:
 def rank_weights(
     spec: ModelSpec,
     *,
-    ranks: Ranks = Ranks(),
+    ranks: Ranks = ONE_RANK,
     dtype: str | None = None,
     towers: bool = True,
     mtp: bool = False,
     loaded: bool = True,
+    version: tuple[int, ...] = NEWEST_VERSION,
+    padding: ExpertPadding = NO_PADDING,
 ) -> WeightBreakdown:
     """Parameters that one rank holds.
 
@@ -240,37 +259,49 @@ def rank_weights(
             out).
         mtp: Whether multi-token-prediction blocks are loaded to draft.
         loaded: After loading on a GPU; False for parameters as created.
+        version: vLLM's version.
+        padding: What the MXFP4 kernel of the GPU rounds the experts' dimensions up to.
 
     Raises:
         DeploymentError: A dimension does not divide over the ranks.
         QuantizationError: A weight has a type that is not known.
     """
-    key = (ranks, dtype, towers, mtp, loaded)
+    key = (ranks, dtype, towers, mtp, loaded, version, padding)
     known = _CACHE.get(id(spec))
     if known is None:
         known = _CACHE[id(spec)] = {}
         weakref.finalize(spec, _CACHE.pop, id(spec), None)
     result = known.get(key)
     if result is None:
-        result = known[key] = _rank_weights(spec, ranks, dtype, towers, mtp, loaded)
+        result = known[key] = _rank_weights(
+            spec, ranks, dtype, towers, mtp, loaded, version, padding
+        )
     return result
 
 
-_Key: TypeAlias = tuple[Ranks, str | None, bool, bool, bool]
+_Key: TypeAlias = tuple[Ranks, str | None, bool, bool, bool, tuple[int, ...], ExpertPadding]
 _CACHE: Final[dict[int, dict[_Key, WeightBreakdown]]] = {}
 
 
 def _rank_weights(
-    spec: ModelSpec, ranks: Ranks, dtype: str | None, towers: bool, mtp: bool, loaded: bool
+    spec: ModelSpec,
+    ranks: Ranks,
+    dtype: str | None,
+    towers: bool,
+    mtp: bool,
+    loaded: bool,
+    version: tuple[int, ...],
+    padding: ExpertPadding,
 ) -> WeightBreakdown:
     model_dtype = dtype or ("bfloat16" if spec.dtype == "float32" else spec.dtype)
-    builder = _Builder(spec, ranks, model_dtype, loaded)
+    builder = _Builder(spec, ranks, model_dtype, loaded, padding)
     stage = stage_layers(spec.num_layers, ranks.pp, ranks.pp_rank, ranks.layer_partition)
     counts: Counter[int] = Counter(id(spec.layers[number]) for number in stage)
     for layer, _ in spec.layer_kinds:
         if counts[id(layer)]:
             builder.merge(builder.layer(layer), counts[id(layer)])
     first, last = ranks.pp_rank == 0, ranks.pp_rank == ranks.pp - 1
+    everywhere = every_stage(spec, version)
     embedding = [weight for weight in spec.input_weights if weight.role is Role.EMBEDDING]
     if first:
         builder.merge(builder.section("embedding", spec.input_weights))
@@ -279,13 +310,20 @@ def _rank_weights(
         if towers:
             for tower in spec.towers:
                 builder.merge(builder.section(tower.name, tower.weights))
-    elif last and spec.tied_embeddings:
+    elif "embedding" in everywhere or (last and spec.tied_embeddings):
         builder.merge(builder.section("embedding", embedding))
     if last:
         builder.merge(builder.section("head", spec.output_weights))
         if mtp:
             for layer in spec.mtp_layers:
                 builder.merge(builder.section("mtp", layer.weights, kv_heads_of(layer)))
+    else:
+        kept = [
+            weight
+            for weight in spec.output_weights
+            if ("norm" if weight.role is Role.NORM else "head") in everywhere
+        ]
+        builder.merge(builder.section("head", kept))
     by_dtype: ByType = Counter()
     for by_type in builder.parts.values():
         by_dtype.update(by_type)

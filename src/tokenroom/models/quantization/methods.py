@@ -128,6 +128,7 @@ def _gptq_scheme(config: Config) -> Scheme:
         fields.bits(config, "bits"),
         fields.group(config, "group_size", 128),
         act_order=fields.flag(config, "desc_act"),
+        symmetric=fields.flag(config, "sym", True),
     )
 
 

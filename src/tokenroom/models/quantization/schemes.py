@@ -95,10 +95,12 @@ def awq(bits: int = 4, group_size: int = 128) -> Scheme:
     )
 
 
-def gptq(bits: int = 4, group_size: int = 128, *, act_order: bool = False) -> Scheme:
+def gptq(
+    bits: int = 4, group_size: int = 128, *, act_order: bool = False, symmetric: bool = True
+) -> Scheme:
     """GPTQ: as AWQ; zero points are stored even when all alike (symmetric)."""
     return Scheme(
-        name=GPTQ,
+        name=GPTQ if symmetric else f"{GPTQ}:asymmetric",
         weight_bits=bits,
         group_size=group_size,
         scale_bits=16,
