@@ -62,8 +62,8 @@ class Flag:
 
     @property
     def name(self) -> str:
-        """The long spelling."""
-        return max(self.names, key=len)
+        """The first long spelling."""
+        return next((name for name in self.names if name.startswith("--")), self.names[0])
 
     @property
     def negative_names(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ class SpeculativeSettings:
     """``--speculative-config``: how tokens are drafted.
 
     Attributes:
-        method: ``"mtp"``, ``"eagle"``, ``"eagle3"``, ``"draft_model"``, ``"ngram"``, ``"medusa"``...
+        method: ``"mtp"``, ``"eagle"``, ``"eagle3"``, ``"draft_model"``, ``"ngram"``...
         num_speculative_tokens: Tokens drafted a step.
         model: Draft model, None when the method needs none or uses the target's MTP blocks.
         draft_tensor_parallel_size: None for the target's.
@@ -37,10 +37,11 @@ class SpeculativeSettings:
 class VLLMSettings:
     """Engine arguments of vLLM under their own names; sizes in bytes, lengths in tokens.
 
-    ``usage`` is ``"server"`` for ``vllm serve`` and ``"llm"`` for the offline ``LLM`` class: some
-    defaults differ. ``environment`` holds the VLLM_* variables that were given.
-    ``unknown_flags`` are flags this version does not have, ``ignored_flags`` known ones without
-    influence on memory; both are reported, never dropped in silence.
+    ``usage`` is ``"server"`` for ``vllm serve``, ``"llm"`` for the offline ``LLM`` class and
+    ``"other"`` for batch runs and the demo server: some defaults differ. ``environment`` holds the
+    VLLM_* variables that were given. ``unknown_flags`` are flags this version does not have,
+    ``ignored_flags`` known ones without influence on memory; both are reported, never dropped in
+    silence.
     """
 
     version: str | None = None
@@ -86,6 +87,7 @@ class VLLMSettings:
     max_logprobs: int | None = None
     kv_offload_bytes: int | None = None
     runner: str | None = None  # "generate", "pooling", "draft"; None or "auto" for the model's own
+    convert: str | None = None  # "embed", "classify", ...: of a generating model a pooling one
     task: str | None = None  # the flag of versions before 0.13, such as "embed"
     disable_sliding_window: bool | None = None
     performance_mode: str | None = None  # "throughput" doubles the batch defaults
