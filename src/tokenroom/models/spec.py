@@ -151,6 +151,7 @@ class Attention:
         cross: Keys come from an encoder (its length bounds the cache), not from the sequence.
         encoder_only: Bidirectional, keeps no cache.
         sinks: Learned attention sinks (gpt-oss).
+        indexer: Selector of key blocks with a key cache of its own (MiniMax-M3), None otherwise.
     """
 
     num_heads: int
@@ -163,6 +164,7 @@ class Attention:
     cross: bool = False
     encoder_only: bool = False
     sinks: bool = False
+    indexer: Indexer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,11 @@ from __future__ import annotations
 from tokenroom.models.spec import Role, Shard, Weight
 
 
+def join_path(prefix: str, name: str) -> str:
+    """``name`` below ``prefix``, which may be empty."""
+    return f"{prefix}.{name}" if prefix else name
+
+
 def linear(
     name: str,
     out_features: int,
@@ -114,19 +119,27 @@ def attention_weights(
     """
     value_dim = head_dim if value_head_dim is None else value_head_dim
     column, kv, row = Shard.COLUMN, Shard.KV_COLUMN, Shard.ROW
-    parts = [linear(f"{prefix}.{q}", num_heads * head_dim, hidden_size, bias=q_bias, shard=column)]
+    parts = [
+        linear(join_path(prefix, q), num_heads * head_dim, hidden_size, bias=q_bias, shard=column)
+    ]
     if owns_kv:
         parts.append(
-            linear(f"{prefix}.{k}", num_kv_heads * head_dim, hidden_size, bias=k_bias, shard=kv)
+            linear(
+                join_path(prefix, k), num_kv_heads * head_dim, hidden_size, bias=k_bias, shard=kv
+            )
         )
         if has_value:
             parts.append(
                 linear(
-                    f"{prefix}.{v}", num_kv_heads * value_dim, hidden_size, bias=v_bias, shard=kv
+                    join_path(prefix, v),
+                    num_kv_heads * value_dim,
+                    hidden_size,
+                    bias=v_bias,
+                    shard=kv,
                 )
             )
     parts.append(
-        linear(f"{prefix}.{o}", hidden_size, num_heads * value_dim, bias=o_bias, shard=row)
+        linear(join_path(prefix, o), hidden_size, num_heads * value_dim, bias=o_bias, shard=row)
     )
     return tuple(parts)
 
@@ -158,11 +171,13 @@ def ffn_weights(
     """
     inner = Shard.COLUMN
     parts = [
-        linear(f"{prefix}.{name}", intermediate_size, hidden_size, bias=in_bias, shard=inner)
+        linear(join_path(prefix, name), intermediate_size, hidden_size, bias=in_bias, shard=inner)
         for name in ((gate, up) if gated else (up,))
     ]
     parts.append(
-        linear(f"{prefix}.{down}", hidden_size, intermediate_size, bias=out_bias, shard=Shard.ROW)
+        linear(
+            join_path(prefix, down), hidden_size, intermediate_size, bias=out_bias, shard=Shard.ROW
+        )
     )
     return tuple(parts)
 
@@ -185,7 +200,7 @@ def expert_weights(
 
     def experts(name: str, shape: tuple[int, int], bias: bool, shard: Shard) -> Weight:
         return Weight(
-            name=f"{prefix}.{name}",
+            name=join_path(prefix, name),
             shape=shape,
             bias=shape[0] if bias else 0,
             shard=shard,
@@ -247,7 +262,9 @@ def moe_weights(
         up: Module name of an expert's up projection.
         down: Module name of an expert's down projection.
     """
-    parts = [router(hidden_size, num_experts, bias=router_bias, name=f"{prefix}.{router_name}")]
+    parts = [
+        router(hidden_size, num_experts, bias=router_bias, name=join_path(prefix, router_name))
+    ]
     parts += expert_weights(
         num_experts=num_experts,
         hidden_size=hidden_size,
@@ -255,7 +272,7 @@ def moe_weights(
         gated=gated,
         in_bias=in_bias,
         out_bias=out_bias,
-        prefix=f"{prefix}.{experts}",
+        prefix=join_path(prefix, experts),
         gate=gate,
         up=up,
         down=down,
@@ -267,7 +284,7 @@ def moe_weights(
             gated=gated,
             in_bias=in_bias,
             out_bias=out_bias,
-            prefix=f"{prefix}.{shared}",
+            prefix=join_path(prefix, shared),
             gate=gate,
             up=up,
             down=down,

@@ -75,10 +75,16 @@ def every_nth_full(period: int, *, key: str | None = None) -> WindowRule:
 
     Args:
         period: The period, or its default when a field holds it.
-        key: The field that holds it; its 0 makes every layer full.
+        key: The field that holds it; its 0 makes every layer full. EXAONE 4 writes one letter a
+            layer of the period instead, L where the layer slides (``"LLLG"``).
     """
 
     def rule(config: Config, count: int) -> Windows:
+        if key and isinstance(config.get(key), str):
+            pattern = config.text(key)
+            if not pattern or set(pattern) - set("LG"):
+                config.refuse(key, "a whole number or letters L (sliding) and G (full)")
+            return listed_or(lambda index, _: pattern[index % len(pattern)] == "L")(config, count)
         every = config.integer(key, default=period, minimum=0) if key else period
         slides = listed_or(lambda index, _: every > 0 and (index + 1) % every != 0)
         return slides(config, count)
