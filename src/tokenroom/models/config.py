@@ -278,6 +278,13 @@ class Config:
         self._subs.append(nested)
         return nested
 
+    def viewed_as(self, model_type: str) -> Config:
+        """The same fields under another type's defaults (older files keep a text model flat)."""
+        view = Config(self._data, model_type, self.path)
+        view._read = self._read
+        view._subs = self._subs
+        return view
+
     def mark_read(self, *keys: str) -> None:
         """Count ``keys`` as read: they are understood and change nothing here."""
         self._read.update(keys)
