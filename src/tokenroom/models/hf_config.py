@@ -16,6 +16,7 @@ from tokenroom.errors import ModelError, UnknownArchitectureError
 from tokenroom.models.architectures import builder_for
 from tokenroom.models.architectures.assembly import DEFAULT_DTYPE, stored_dtype
 from tokenroom.models.config import Config
+from tokenroom.models.rotary import with_rotary
 from tokenroom.models.spec import ModelSpec
 
 MAX_FILE_BYTES: Final = 8 * 2**20
@@ -88,6 +89,7 @@ def read_config(
         assumptions=spec.assumptions + assumptions + dtype_assumptions,
         extra=config.unread(),
     )
+    spec = with_rotary(spec, data)
     quantization_config = _quantization_config(data)
     if quantization_config is not None:
         from tokenroom.models.quantization import apply_quantization

@@ -317,6 +317,28 @@ class Tower:
         return sum(weight.parameters for weight in self.weights)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotary:
+    """One table of rotary positions that attention layers share.
+
+    Attributes:
+        width: Elements of a head that are rotated.
+        kind: ``rope_type``: ``"default"``, ``"linear"``, ``"dynamic"``, ``"yarn"``, ``"llama3"``,
+            ``"longrope"``, ``"proportional"``, ...
+        positions: ``max_position_embeddings``.
+        factor: How far the scaling stretches the positions it was trained on.
+        original_positions: Positions before scaling, None when not told.
+        multimodal: Positions have sections for time, height and width.
+    """
+
+    width: int
+    kind: str
+    positions: int
+    factor: float = 1.0
+    original_positions: int | None = None
+    multimodal: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
     """Everything about a model that memory and speed depend on.
@@ -341,6 +363,7 @@ class ModelSpec:
         kv_cache_dtype: KV type the checkpoint asks for (``"fp8"``), None for the model's own.
         layer_prefix: Checkpoint path of the blocks, such as ``"model.layers"``.
         logits_softcap: Final logits pass a tanh cap (Gemma 2).
+        rotary: Tables of rotary positions, empty when attention is not rotary.
         source: Where the description was read.
         assumptions: Sentences on what was assumed, for the user.
         extra: Configuration keys that were not used.
@@ -364,6 +387,7 @@ class ModelSpec:
     kv_cache_dtype: str | None = None
     layer_prefix: str = "model.layers"
     logits_softcap: bool = False
+    rotary: tuple[Rotary, ...] = ()
     source: str = ""
     assumptions: tuple[str, ...] = ()
     extra: Mapping[str, object] = field(default_factory=dict)
