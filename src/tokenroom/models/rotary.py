@@ -102,6 +102,8 @@ def rotary_tables(spec: ModelSpec, text: Mapping[str, object]) -> tuple[Rotary, 
                 tables.append(_table(spec, text, block, own, positions))
         return tuple(dict.fromkeys(tables))
     tables = [_table(spec, text, settings, width or sliding or 0, positions)]
+    if _selector_has_own_table(spec, text) or _has_two_compressions(spec):
+        tables.append(tables[0])
     if spec.model_type in _LOCAL_TABLE:
         tables.append(_table(spec, text, {}, sliding or width or 0, positions))
     return tuple(tables)
@@ -121,6 +123,28 @@ def _widths(spec: ModelSpec) -> tuple[int | None, int | None]:
                 else:
                     sliding = mixer.head_dim
     return full, sliding
+
+
+def _selector_has_own_table(spec: ModelSpec, text: Mapping[str, object]) -> bool:
+    """Whether a sparse selector rotates halves while latent attention rotates pairs."""
+    return text.get("indexer_rope_interleave") is not True and any(
+        isinstance(mixer, LatentAttention)
+        and mixer.indexer is not None
+        and mixer.compress_ratio == 1
+        for layer, _ in spec.layer_kinds
+        for mixer in layer.mixers
+    )
+
+
+def _has_two_compressions(spec: ModelSpec) -> bool:
+    """Whether layers with and without compressed states differ in their base (DeepSeek V4)."""
+    ratios = {
+        mixer.compress_ratio > 1
+        for layer, _ in spec.layer_kinds
+        for mixer in layer.mixers
+        if isinstance(mixer, LatentAttention)
+    }
+    return len(ratios) == 2
 
 
 def _settings(text: Mapping[str, object]) -> Mapping[str, object]:

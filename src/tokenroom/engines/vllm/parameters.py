@@ -67,12 +67,18 @@ def _words(elements: int, bits: float) -> int:
 
 
 def linear_parameters(parts: Sequence[Weight], dtype: str) -> ByType:
-    """A merged linear layer whose logical parts share a scheme.
+    """A merged linear layer whose logical parts share a scheme, as often as their ``count``.
 
     Args:
         parts: This rank's piece of each part; all have the same inputs and scheme.
         dtype: Type of the model, which scales of integer layouts and biases have.
     """
+    one = _linear_parameters(parts, dtype)
+    times = parts[0].count
+    return one if times == 1 else Counter({kind: times * size for kind, size in one.items()})
+
+
+def _linear_parameters(parts: Sequence[Weight], dtype: str) -> ByType:
     scheme = parts[0].scheme
     out_features = sum(prod(part.shape[:-1]) for part in parts)
     in_features = parts[0].shape[-1]
@@ -125,9 +131,7 @@ def linear_parameters(parts: Sequence[Weight], dtype: str) -> ByType:
         total["uint8"] += out_features * (in_features // scheme.group_size)
     else:  # bitsandbytes, HQQ, torchao, AQLM, GGUF keep each part as the checkpoint has it
         for part in parts:
-            total["uint8"] += part.count * matrix_bytes(
-                scheme, prod(part.shape[:-1]), part.shape[-1]
-            )
+            total["uint8"] += matrix_bytes(scheme, prod(part.shape[:-1]), part.shape[-1])
     return total
 
 

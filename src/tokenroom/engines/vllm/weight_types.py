@@ -6,6 +6,7 @@ types of the text model.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from tokenroom.models.spec import Layer, ModelSpec, MoEFFN, Role, Weight
@@ -83,6 +84,8 @@ _SAME_EVERYWHERE: Final = frozenset(
         "gemma4",
         "gemma4_text",
         "gpt2",
+        "gpt_bigcode",
+        "gpt_neox",
         "gpt_oss",
         "gptj",
         "granitemoe",
@@ -100,38 +103,51 @@ _SAME_EVERYWHERE: Final = frozenset(
         "molmo",
         "molmo2",
         "nemotron_h",
+        "olmo",
+        "olmo2",
         "olmo_hybrid",
         "olmoe",
         "opt",
         "orion",
+        "persimmon",
+        "phi",
         "phimoe",
         "plamo2",
         "plamo3",
+        "qwen",
         "qwen2_moe",
         "qwen3_moe",
         "qwen3_vl_moe",
         "qwen3_vl_moe_text",
         "stablelm",
+        "starcoder2",
         "zamba2",
     }
 )
 """Model types that create embedding, final norm and head on every pipeline stage; only stages that
 use them read them from the checkpoint, but all allocate them."""
 
-_SAME_EVERYWHERE_UNTIL_0_26: Final = frozenset(
-    {
-        "gpt_bigcode",
-        "gpt_neox",
-        "olmo",
-        "olmo2",
-        "olmo3",
-        "persimmon",
-        "phi",
-        "qwen",
-        "starcoder2",
-    }
-)
-"""Likewise, until these classes gave way to the transformers backend, which does not."""
+_TRANSFORMERS_SINCE: Final[Mapping[str, tuple[int, int]]] = {
+    "arcee": (0, 32),
+    "cwm": (0, 32),
+    "flex_olmo": (0, 29),
+    "glm": (0, 32),
+    "gpt_bigcode": (0, 25),
+    "gpt_neox": (0, 32),
+    "hunyuan_v1_dense": (0, 29),
+    "hunyuan_v1_moe": (0, 29),
+    "olmo": (0, 26),
+    "olmo2": (0, 26),
+    "olmo3": (0, 29),
+    "phi": (0, 32),
+    "seed_oss": (0, 32),
+    "smollm3": (0, 11),
+    "starcoder2": (0, 25),
+    "vaultgemma": (0, 27),
+}
+"""Model types that run through transformers' own classes, and since which vLLM
+(``models/registry.py``). That backend keeps no position table and creates the ends of the model
+only where a pipeline stage uses them."""
 
 _EMBEDDING_AND_HEAD: Final = frozenset({"qwen3_next"})
 _EMBEDDING_ONLY: Final = frozenset(
@@ -172,12 +188,18 @@ def router_bias_elements(spec: ModelSpec, layer: Layer) -> int:
     return layer.ffn.num_experts
 
 
+def runs_in_transformers(spec: ModelSpec, version: tuple[int, ...]) -> bool:
+    """Whether vLLM of that version runs the model through transformers' own class."""
+    since = _TRANSFORMERS_SINCE.get(spec.model_type)
+    return since is not None and version >= since
+
+
 def every_stage(spec: ModelSpec, version: tuple[int, ...]) -> frozenset[str]:
     """Which of ``"embedding"``, ``"norm"`` and ``"head"`` every pipeline stage allocates."""
     model_type = spec.model_type
-    if model_type in _SAME_EVERYWHERE or (
-        version < (0, 26) and model_type in _SAME_EVERYWHERE_UNTIL_0_26
-    ):
+    if runs_in_transformers(spec, version):
+        return frozenset()
+    if model_type in _SAME_EVERYWHERE:
         return frozenset({"embedding", "norm", "head"})
     if model_type in _EMBEDDING_AND_HEAD:
         return frozenset({"embedding", "head"})

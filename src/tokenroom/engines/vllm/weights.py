@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final, TypeAlias
 
+from tokenroom.engines.vllm.buffers import position_table_bytes
 from tokenroom.engines.vllm.parameters import (
     NO_PADDING,
     ByType,
@@ -336,7 +337,7 @@ def _rank_weights(
         components=components,
         by_dtype={dtype: count for dtype, count in by_dtype.items() if count},
         total_bytes=sum(components.values()),
-        buffer_bytes=0,
+        buffer_bytes=position_table_bytes(spec, model_dtype, version) if loaded else 0,
         first_layer=stage.start,
         num_layers=len(stage),
     )
