@@ -48,6 +48,7 @@ DTYPE_BITS: Final = {
 
 MAX_HEADER_BYTES: Final = 100_000_000  # MAX_HEADER_SIZE of the format's parser
 MAX_INDEX_BYTES: Final = 64_000_000
+MAX_SHARDS: Final = 4096
 MAX_TENSORS: Final = 2**18  # of one file; the largest checkpoints known stay below it in all files
 _MAX_ENTRY_CHARS: Final = 4096
 _MAX_DIMENSION: Final = 2**63 - 1
@@ -116,7 +117,10 @@ def parse_index(data: bytes, name: str) -> dict[str, str]:
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
         raise ModelError(f"{name} has no 'weight_map' that names a file for each tensor")
-    for file in set(map(str, weight_map.values())):
+    files = set(map(str, weight_map.values()))
+    if len(files) > MAX_SHARDS:
+        raise ModelError(f"{name} names {len(files):,} files; {MAX_SHARDS:,} at most are read")
+    for file in files:
         inside = re.fullmatch(r"[^/\\\x00:]+(/[^/\\\x00:]+)*", file)
         if not inside or ".." in file.split("/") or not file.endswith(".safetensors"):
             raise ModelError(
