@@ -46,6 +46,14 @@ from tokenroom.models.spec import (
 KERNEL_BLOCK_SIZE: Final = 16
 """Smallest block of FlashAttention, FlashInfer and Triton attention."""
 
+_OWN_VALUE_WIDTH: Final = ("mimo_v2", "openpangu", "pangu")
+"""Model types whose class stores values in their own width (model_executor/models/mimo_v2.py,
+openpangu.py); all others pad them to the keys'."""
+
+_EXPANDED_LATENTS: Final = frozenset({"minicpm3"})
+"""Model types with latent attention that vLLM runs, and stores, as full attention over all heads
+(model_executor/models/minicpm3.py; absent from config/model.py ``is_deepseek_mla``)."""
+
 _HALF_PRECISION: Final = frozenset({"float16", "bfloat16"})
 
 
@@ -187,11 +195,18 @@ class _Context:
         return max(kernel, self.block_size // kernel * kernel)
 
 
+def _attention_cell(mixer: Attention, context: _Context) -> int:
+    """Bytes of a token of one KV head; most model classes pad values to the width of keys."""
+    own = context.spec.model_type.startswith(_OWN_VALUE_WIDTH)
+    value = mixer.value_head_dim if own else mixer.head_dim
+    return attention_cell_bytes(mixer.head_dim, value, context.kv_dtype)
+
+
 def _attention(mixer: Attention, context: _Context) -> Iterator[KVCacheSpec]:
     if mixer.encoder_only or mixer.shares_kv_of is not None:
         return
     heads = kv_heads_per_rank(mixer.num_kv_heads, context.settings.tensor_parallel_size)
-    cell = attention_cell_bytes(mixer.head_dim, mixer.value_head_dim, context.kv_dtype)
+    cell = _attention_cell(mixer, context)
     block = context.block_size
     if mixer.cross:
         yield CrossAttentionSpec(block_size=block, num_kv_heads=heads, cell_bytes=cell)
@@ -223,6 +238,16 @@ def _latent(mixer: LatentAttention, context: _Context) -> Iterator[KVCacheSpec]:
         yield from _deepseek_v4(mixer, context)
         return
     block = context.block_size
+    if context.spec.model_type in _EXPANDED_LATENTS:
+        width = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
+        yield FullAttentionSpec(
+            block_size=block,
+            num_kv_heads=kv_heads_per_rank(
+                mixer.num_heads, context.settings.tensor_parallel_size
+            ),
+            cell_bytes=attention_cell_bytes(width, width, context.kv_dtype),
+        )
+        return
     if mixer.indexer is not None:
         yield MLAAttentionSpec(
             block_size=block,
