@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
+from tokenroom.models.remote_defaults import REMOTE
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassDefaults:
@@ -39,7 +41,18 @@ def _table() -> str:
 
 @cache
 def class_defaults(model_type: str) -> ClassDefaults:
-    """Defaults of ``model_type``; empty for a type that has no class in transformers."""
+    """Defaults of ``model_type``; empty for a type whose class is not known.
+
+    Types whose class is remote code are in :mod:`tokenroom.models.remote_defaults`.
+    """
+    remote = REMOTE.get(model_type)
+    if remote is not None:
+        base = class_defaults(remote.like) if remote.like else _NONE
+        return ClassDefaults(
+            values={**base.values, **remote.values},
+            aliases={**base.aliases, **remote.aliases},
+            sub_types=base.sub_types,
+        )
     text = _table()
     key = f"\n{json.dumps(model_type)}: "
     start = text.find(key)

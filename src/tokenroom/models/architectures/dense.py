@@ -100,6 +100,26 @@ _APERTUS: Final = replace(
     extra=_apertus_activation,
 )
 
+PHI: Final = Family(
+    q_bias=True,
+    o_bias=True,
+    in_bias=True,
+    gated=False,
+    norm=Norm.SCALE_AND_SHIFT,
+    norms=("input_layernorm",),
+    qk_norm=QKNorm.HEAD,
+    qk_norm_if="qk_layernorm",
+    head_bias=True,
+    names=Names(
+        o="dense",
+        up="fc1",
+        down="fc2",
+        q_norm="q_layernorm",
+        k_norm="k_layernorm",
+        final_norm="model.final_layernorm",
+    ),
+)
+
 _FAMILIES: Final[Mapping[str, Family]] = {
     "apertus": _APERTUS,
     "apertus1p5_text": _APERTUS,
@@ -166,25 +186,7 @@ _FAMILIES: Final[Mapping[str, Family]] = {
     "olmo": replace(_ATTENTION_BIAS, norm=Norm.NOTHING),
     "olmo2": _OLMO2,
     "olmo3": replace(_OLMO2, windows=windows.every_nth_full(4)),
-    "phi": Family(
-        q_bias=True,
-        o_bias=True,
-        in_bias=True,
-        gated=False,
-        norm=Norm.SCALE_AND_SHIFT,
-        norms=("input_layernorm",),
-        qk_norm=QKNorm.HEAD,
-        qk_norm_if="qk_layernorm",
-        head_bias=True,
-        names=Names(
-            o="dense",
-            up="fc1",
-            down="fc2",
-            q_norm="q_layernorm",
-            k_norm="k_layernorm",
-            final_norm="model.final_layernorm",
-        ),
-    ),
+    "phi": PHI,
     "phi3": Family(windows=windows.every_layer, names=_FUSED),
     "qwen2": Family(q_bias=True, windows=windows.after_max_window_layers),
     "qwen3": _QWEN3,

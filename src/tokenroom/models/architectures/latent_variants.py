@@ -221,6 +221,6 @@ _V4: Final = Family(
     mtp=deepseek_mtp("num_nextn_predict_layers"),
 )
 
-_FAMILIES: Final[Mapping[str, Family]] = {"deepseek_v4": _V4}
+_FAMILIES: Final[Mapping[str, Family]] = {"deepseek_ref": _V4, "deepseek_v4": _V4}
 
 BUILDERS: Final[Mapping[str, Builder]] = {**builders(_FAMILIES), "longcat_flash": _longcat}

@@ -384,6 +384,18 @@ _DBRX: Final = Family(
     ),
 )
 
+_MINIMAX_M3: Final = Family(
+    attention=_minimax_m3_attention,
+    qk_norm=QKNorm.HEAD,
+    intermediate="dense_intermediate_size",
+    experts=Experts(
+        num_experts="num_local_experts",
+        intermediate="intermediate_size",
+        shared=shared_width("shared_intermediate_size"),
+        sparse=_minimax_m3_sparse,
+    ),
+)
+
 _FAMILIES: Final[Mapping[str, Family]] = {
     "cohere2_moe": replace(
         _BIASED,
@@ -441,17 +453,8 @@ _FAMILIES: Final[Mapping[str, Family]] = {
         attention=_mimo_attention,
         experts=Experts(num_experts="n_routed_experts", sparse=listed_sparse(first_dense(1))),
     ),
-    "minimax_m3_vl_text": Family(
-        attention=_minimax_m3_attention,
-        qk_norm=QKNorm.HEAD,
-        intermediate="dense_intermediate_size",
-        experts=Experts(
-            num_experts="num_local_experts",
-            intermediate="intermediate_size",
-            shared=shared_width("shared_intermediate_size"),
-            sparse=_minimax_m3_sparse,
-        ),
-    ),
+    "minimax_m3": _MINIMAX_M3,
+    "minimax_m3_vl_text": _MINIMAX_M3,
 }
 
 BUILDERS: Final[Mapping[str, Builder]] = {

@@ -39,3 +39,23 @@ def deepseek_mtp(*keys: str) -> Callable[[Config, int, Layer], Sequence[Layer]]:
         return (block,) * count
 
     return rule
+
+
+def mimo_mtp(config: Config, hidden_size: int, last: Layer) -> Sequence[Layer]:
+    """MiMo's: the same parts as DeepSeek's under other names.
+
+    Raises:
+        ModelError: ``num_nextn_predict_layers`` is not a count.
+    """
+    count = config.integer("num_nextn_predict_layers", default=0, minimum=0, maximum=64)
+    block = replace(
+        last,
+        weights=(
+            blocks.norm("token_layernorm", hidden_size),
+            blocks.norm("hidden_layernorm", hidden_size),
+            blocks.linear("input_proj", hidden_size, 2 * hidden_size),
+            *last.weights,
+            blocks.norm("final_layernorm", hidden_size),
+        ),
+    )
+    return (block,) * count
