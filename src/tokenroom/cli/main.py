@@ -1,0 +1,122 @@
+"""The ``tokenroom`` command: finds the sub-command and turns failures into one line.
+
+A sub-command's module is imported when the command runs, so that ``--help`` and every command pay
+only for what they use. Exit codes: 0 yes or done, 1 the honest answer is no, 2 bad input,
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+import click
+
+from tokenroom.cli.options import language_option
+from tokenroom.errors import TokenroomError
+from tokenroom.reports.messages import Language, language_of, message
+
+_BROKEN_PIPE: Final = 128 + 13  # as a shell reports a process that SIGPIPE ended
+_INTERRUPTED: Final = 128 + 2
+
+COMMANDS: Final = {
+    # name: (module with the click command ``command``, one line of help)
+    "fit": ("tokenroom.cli.fit", "Whether a model fits on GPUs, and what takes the memory."),
+    "gpus": ("tokenroom.cli.gpus", "The GPUs tokenroom knows, with their figures and sources."),
+    "models": ("tokenroom.cli.models", "The models tokenroom knows without any download."),
+}
+
+
+class _LazyGroup(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = import_module(COMMANDS[name][0]).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches  # only needed to help after a mistake
+
+            near = get_close_matches(args[0], COMMANDS, n=2, cutoff=0.5)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"try {', '.join(COMMANDS)}"
+            raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"tokenroom {version('tokenroom')}")
+        context.exit()
+
+
+@click.group(
+    cls=_LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@language_option
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and stop.",
+)
+@click.pass_context
+def cli(context: click.Context, language: Language) -> None:
+    """How much room for tokens your GPUs have."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; no input ends in a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character gets a question mark, not a traceback.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        code = cli.main(
+            None if arguments is None else list(arguments),
+            prog_name="tokenroom",
+            standalone_mode=False,
+        )
+        sys.stdout.flush()
+    except (TokenroomError, click.ClickException) as error:
+        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        return _fail(text)
+    except BrokenPipeError:
+        # The reader went away (`| head`): say nothing, not even when Python flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    except (KeyboardInterrupt, click.Abort):
+        _say(message("cli.interrupted", language_of(os.environ)))
+        return _INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+def _fail(reason: str) -> int:
+    _say(message("cli.error", language_of(os.environ), reason=" ".join(reason.split())))
+    return 2
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

@@ -1,0 +1,124 @@
+"""Every sentence and label that a person reads, in English and in Chinese, by key.
+
+A text names its values in braces. How a value is written follows from its name: ``*_bytes`` as
+GiB, whole numbers with thousands separators, everything else as it is. Both languages of a key
+hold the same names; a test sees to that and to every key the code uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from tokenroom.units import format_gib
+
+if TYPE_CHECKING:
+    from tokenroom.engines.policy import Change, Notice, Refusal
+
+
+class Language(StrEnum):
+    """Languages that reports are written in."""
+
+    ENGLISH = "en"
+    CHINESE = "zh"
+
+
+MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
+    # key: (English, Chinese)
+    "cli.error": ("tokenroom: error: {reason}", "tokenroom：错误：{reason}"),
+    "cli.interrupted": ("tokenroom: interrupted", "tokenroom：已中断"),
+    "unknown": ("unknown", "未知"),
+    "gpus.none": ("No GPU matches {words!r}.", "没有与 {words!r} 匹配的 GPU。"),
+    "gpus.key": ("GPU", "GPU"),
+    "gpus.memory": ("GiB", "GiB"),
+    "gpus.bandwidth": ("GB/s", "GB/s"),
+    "gpus.link": ("Link", "互联"),
+    "gpus.footer": (
+        "GiB: memory as PyTorch sees it. BF16 (FP16 where there is no BF16) and FP8: dense TFLOPS.",
+        "GiB：PyTorch 看到的显存。BF16（无 BF16 时为 FP16）与 FP8：稠密 TFLOPS。",
+    ),
+    "gpus.name": ("Name", "名称"),
+    "gpus.aliases": ("Also called", "别名"),
+    "gpus.architecture": ("Architecture", "架构"),
+    "gpus.compute_capability": ("Compute capability", "计算能力"),
+    "gpus.memory_bytes": ("Memory (PyTorch)", "显存（PyTorch）"),
+    "gpus.driver_memory_bytes": ("Memory (driver)", "显存（驱动）"),
+    "gpus.nominal_memory_bytes": ("Memory (nominal)", "显存（标称）"),
+    "gpus.bandwidth_bytes_per_second": ("Bandwidth", "显存带宽"),
+    "gpus.flops_per_second": ("Dense TFLOPS", "稠密 TFLOPS"),
+    "gpus.link_bytes_per_second": ("Link, one direction", "互联（单向）"),
+    "gpus.pcie_bytes_per_second": ("Host link, one direction", "主机链路（单向）"),
+    "gpus.multiprocessors": ("Multiprocessors", "多处理器"),
+    "gpus.mig": ("MIG slices", "MIG 切分"),
+    "gpus.note": ("Note", "备注"),
+    "gpus.sources": ("Sources", "来源"),
+    "models.none": ("No model matches {words!r}.", "没有与 {words!r} 匹配的模型。"),
+    "models.name": ("model", "模型"),
+    "models.parameters": ("params", "参数量"),
+    "models.active": ("active", "激活参数"),
+    "models.context": ("context", "上下文"),
+    "models.weights": ("weights GiB", "权重 GiB"),
+    "segment.weights": ("weights", "权重"),
+    "segment.kv": ("KV cache", "KV 缓存"),
+    "segment.activation": ("activation peak", "激活峰值"),
+    "segment.graphs": ("CUDA graphs", "CUDA 图"),
+    "segment.reserve": ("outside PyTorch", "PyTorch 之外"),
+    "segment.context": ("in use before", "启动前已占用"),
+    "segment.free": ("free", "空闲"),
+    "segment.missing": ("does not fit", "放不下"),
+    "plot.memory": ("Memory per GPU (GiB)", "每张 GPU 的显存（GiB）"),
+    "plot.capacity": ("GPU memory {capacity_bytes}", "GPU 显存 {capacity_bytes}"),
+    "plot.budget": ("engine budget {budget_bytes}", "引擎预算 {budget_bytes}"),
+    "plot.no_cjk_font": (
+        "No Chinese font is installed, so the plot is labelled in English "
+        "(install one such as Noto Sans CJK).",
+        "未安装中文字体，图中标签改用英文（可安装 Noto Sans CJK 等字体）。",
+    ),
+}
+
+
+def message(key: str, language: Language, **values: object) -> str:
+    """The text of ``key`` with its values filled in."""
+    english, chinese = MESSAGES[key]
+    text = chinese if language is Language.CHINESE else english
+    return text.format_map({name: _written(name, value) for name, value in values.items()})
+
+
+def notice_text(notice: Notice, language: Language) -> str:
+    """A notice as a sentence."""
+    return message(f"notice.{notice.key}", language, **notice.values)
+
+
+def refusal_text(refusal: Refusal, language: Language) -> str:
+    """Why the engine would not start, as a sentence."""
+    return message(
+        f"refusal.{refusal.cause}",
+        language,
+        needed_bytes=refusal.needed_bytes,
+        available_bytes=refusal.available_bytes,
+        missing_bytes=refusal.needed_bytes - refusal.available_bytes,
+        **refusal.values,
+    )
+
+
+def change_price(change: Change, language: Language) -> str:
+    """What a change costs, as a phrase."""
+    return message(f"change.{change.key}", language, flags=change.flags)
+
+
+def language_of(environment: Mapping[str, str]) -> Language:
+    """The language a POSIX environment asks for: LC_ALL, else LC_MESSAGES, else LANG."""
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
+        value = environment.get(name)
+        if value:
+            return Language.CHINESE if value.lower().startswith("zh") else Language.ENGLISH
+    return Language.ENGLISH
+
+
+def _written(name: str, value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    if name.endswith("_bytes"):
+        return format_gib(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

@@ -1,0 +1,356 @@
+"""Pictures of memory: stacked bars per GPU and curves, as SVG, PNG or PDF.
+
+One accent marks the KV pool, which is what the rest leaves; everything else is grey. Parts and
+curves are labelled where they stand, without a legend to look up. What would not fit is hatched.
+matplotlib is optional: ``pip install 'tokenroom[plots]'``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from tokenroom.errors import TokenroomError
+from tokenroom.reports.figures import Bar, Curve
+from tokenroom.reports.messages import Language, message
+from tokenroom.units import GIB, format_gib
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS: Final = ("svg", "png", "pdf")
+CJK_FONTS: Final = (
+    "Noto Sans CJK SC",
+    "Noto Sans SC",
+    "Noto Sans CJK JP",
+    "Source Han Sans SC",
+    "Source Han Sans CN",
+    "PingFang SC",
+    "Hiragino Sans GB",
+    "Microsoft YaHei",
+    "SimHei",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "Droid Sans Fallback",
+    "Arial Unicode MS",
+)
+
+_Label: TypeAlias = tuple[float, str, str]
+"""Height, text and colour."""
+
+_INK: Final = "#22272e"
+_QUIET: Final = "#6b7480"
+_ACCENT: Final = "#0b6e99"
+_ALARM: Final = "#b3261e"
+_FILLS: Final = {
+    "context": "#4a525c",
+    "reserve": "#6f7984",
+    "weights": "#9aa3ad",
+    "graphs": "#b7bec6",
+    "activation": "#d0d5da",
+    "kv": _ACCENT,
+    "free": "#f3f4f6",
+}
+_CURVES: Final = (_ACCENT, _INK, "#8a929b", "#5aa3c4", "#4a525c", "#b7bec6")
+
+
+def usable_language(language: Language) -> Language:
+    """``language``, or English when its script needs a font that is not installed.
+
+    Raises:
+        TokenroomError: matplotlib is not installed.
+    """
+    if language is Language.CHINESE and _cjk_font() is None:
+        return Language.ENGLISH
+    return language
+
+
+def plot_memory_bar(
+    bars: Sequence[Bar],
+    file: Path,
+    *,
+    title: str,
+    language: Language = Language.ENGLISH,
+    budget_bytes: int | None = None,
+) -> None:
+    """One stacked bar a GPU, with a line at its memory and at the engine's budget.
+
+    Args:
+        bars: At least one; GPUs that are alike are best drawn once.
+        file: Where to; the suffix decides the format.
+        title: What the picture says.
+        language: Of the axis; see :func:`usable_language`. Labels of the bars are used as given.
+        budget_bytes: What the engine allows itself, None to draw no such line.
+
+    Raises:
+        TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
+    """
+    with _style(file):
+        figure = _figure(width=2.2 + 3.2 * len(bars), height=5.2)
+        axes = figure.add_subplot()
+        capacity = max(bar.capacity_bytes for bar in bars)
+        top = max(capacity, *(bar.total_bytes for bar in bars)) / GIB * 1.04
+        axes.set_ylim(0, top)
+        for position, bar in enumerate(bars):
+            _draw_bar(axes, position, bar, language)
+        axes.set_xticks(range(len(bars)), [bar.title for bar in bars])
+        axes.set_xlim(-0.35, len(bars) - 0.25)
+        marks = [
+            (capacity / GIB, message("plot.capacity", language, capacity_bytes=capacity), _INK)
+        ]
+        if budget_bytes is not None:
+            text = message("plot.budget", language, budget_bytes=budget_bytes)
+            marks.append((budget_bytes / GIB, text, _QUIET))
+        for height, _, color in marks:
+            style = "solid" if color == _INK else "dashed"
+            axes.axhline(height, color=color, linewidth=1.1, linestyle=style, zorder=4)
+        _label_ends(axes, marks)
+        _dress(axes, title=title, y_label=message("plot.memory", language))
+        axes.spines["bottom"].set_visible(False)
+        axes.tick_params(axis="x", length=0)
+        _save(figure, file)
+
+
+def plot_curves(
+    curves: Sequence[Curve],
+    file: Path,
+    *,
+    title: str,
+    x_label: str,
+    y_label: str | None = None,
+    language: Language = Language.ENGLISH,
+    capacity_bytes: int | None = None,
+) -> None:
+    """Curves over one axis, each labelled at its end.
+
+    Args:
+        curves: At least one; the first has the accent.
+        file: Where to; the suffix decides the format.
+        title: What the picture says.
+        x_label: Of the axis of ``xs``.
+        y_label: Of the axis of ``ys``; None when they are bytes, which are drawn as GiB.
+        language: Of what this module writes itself.
+        capacity_bytes: A line at that memory, with what lies above it hatched.
+
+    Raises:
+        TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
+    """
+    with _style(file):
+        figure = _figure(width=7.6, height=4.6)
+        axes = figure.add_subplot()
+        unit = GIB if y_label is None else 1
+        ends: list[_Label] = []
+        for curve, color in zip(curves, _cycle(len(curves)), strict=True):
+            heights = [y / unit for y in curve.ys]
+            axes.plot(
+                curve.xs, heights, color=color, linewidth=2.0, solid_capstyle="round", zorder=3
+            )
+            ends.append((heights[-1], curve.label, color))
+        axes.set_xlim(min(curve.xs[0] for curve in curves), max(curve.xs[-1] for curve in curves))
+        axes.set_ylim(0, None)
+        if capacity_bytes is not None:
+            _draw_capacity(axes, capacity_bytes / unit, capacity_bytes, language)
+        _dress(axes, title=title, y_label=y_label or message("plot.memory", language))
+        axes.set_xlabel(x_label, color=_QUIET, fontsize=9.5)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        figure.canvas.draw()
+        _label_ends(axes, ends)
+        _save(figure, file)
+
+
+def _draw_bar(axes: Axes, position: int, bar: Bar, language: Language) -> None:
+    """The parts of one bar with their labels to the right; above the capacity, hatched."""
+    bottom = 0
+    labels: list[_Label] = []
+    for segment in bar.segments:
+        pieces = _split(bottom, bottom + segment.num_bytes, bar.capacity_bytes)
+        for low, high, fits in pieces:
+            axes.bar(
+                position - 0.06,
+                (high - low) / GIB,
+                width=0.36,
+                bottom=low / GIB,
+                color=_FILLS[segment.kind] if fits else "white",
+                edgecolor="white" if fits else _ALARM,
+                hatch=None if fits else "////",
+                linewidth=0.8,
+                zorder=2,
+            )
+        if pieces:
+            low, high, _ = pieces[0]
+            text = f"{segment.label}  {format_gib(segment.num_bytes)}"
+            labels.append(((low + high) / 2 / GIB, text, _text_color(segment.kind)))
+        bottom += segment.num_bytes
+    if bar.missing_bytes:
+        text = f"{message('segment.missing', language)}  {format_gib(bar.missing_bytes)}"
+        labels.append(((bar.capacity_bytes + bar.total_bytes) / 2 / GIB, text, _ALARM))
+    edge, start = position + 0.12, position + 0.17
+    distance = axes.get_ylim()[1] * 0.044
+    labels.sort()
+    heights = _spread([height for height, _, _ in labels], distance, least=distance / 2)
+    for height, (middle, text, color) in zip(heights, labels, strict=True):
+        axes.plot([edge, start], [middle, height], color=_QUIET, linewidth=0.6, zorder=3)
+        axes.annotate(
+            text,
+            (start, height),
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8.8,
+            color=color,
+            fontweight="normal" if color == _INK else "bold",
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.9, "pad": 0.6},
+            zorder=5,
+        )
+
+
+def _text_color(kind: str) -> str:
+    return _ACCENT if kind == "kv" else _INK
+
+
+def _split(low: int, high: int, capacity: int) -> list[tuple[int, int, bool]]:
+    """A part as what lies below the capacity and what lies above it, the empty ones left out."""
+    pieces = [(low, min(high, capacity), True), (max(low, capacity), high, False)]
+    return [piece for piece in pieces if piece[1] > piece[0]]
+
+
+def _spread(heights: Sequence[float], distance: float, *, least: float) -> list[float]:
+    """Rising heights moved apart to ``distance`` by the least squared shift, none below ``least``.
+
+    Less ``distance`` for each one before it, the wanted heights only have to rise, so runs that
+    fall are pooled at their mean.
+    """
+    pools: list[tuple[float, int]] = []
+    for position, height in enumerate(heights):
+        mean, count = height - position * distance, 1
+        while pools and pools[-1][0] > mean:
+            below, members = pools.pop()
+            mean = (below * members + mean * count) / (members + count)
+            count += members
+        pools.append((mean, count))
+    levels = [max(mean, least) for mean, count in pools for _ in range(count)]
+    return [level + position * distance for position, level in enumerate(levels)]
+
+
+def _draw_capacity(axes: Axes, height: float, capacity_bytes: int, language: Language) -> None:
+    top = max(axes.get_ylim()[1], height * 1.08)
+    axes.set_ylim(0, top)
+    left, right = axes.get_xlim()
+    axes.fill_between(
+        [left, right],
+        height,
+        top,
+        facecolor="none",
+        edgecolor="#ecd2cf",
+        hatch="//",
+        linewidth=0,
+        zorder=1,
+    )
+    axes.axhline(height, color=_ALARM, linewidth=1.2, zorder=4)
+    axes.annotate(
+        message("plot.capacity", language, capacity_bytes=capacity_bytes),
+        (0, height),
+        xycoords=("axes fraction", "data"),
+        xytext=(4, -3),
+        textcoords="offset points",
+        va="top",
+        fontsize=8.5,
+        color=_ALARM,
+    )
+
+
+def _label_ends(axes: Axes, ends: Sequence[_Label]) -> None:
+    """Labels right of the frame at their heights, moved apart where those lie close."""
+    low, high = axes.get_ylim()
+    rising = sorted(ends)
+    heights = _spread([end[0] for end in rising], (high - low) * 0.055, least=low)
+    for height, (_, text, color) in zip(heights, rising, strict=True):
+        axes.annotate(
+            text,
+            (1, height),
+            xycoords=("axes fraction", "data"),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=color,
+            annotation_clip=False,
+        )
+
+
+def _dress(axes: Axes, *, title: str, y_label: str) -> None:
+    """The quiet frame every plot has."""
+    axes.set_title(title, loc="left", fontsize=11.5, color=_INK, pad=12, fontweight="bold")
+    axes.set_ylabel(y_label, color=_QUIET, fontsize=9.5)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color("#c7ccd1")
+    axes.tick_params(colors=_QUIET, labelsize=9)
+    for label in axes.get_xticklabels():
+        label.set_color(_INK)
+    axes.grid(axis="y", color="#e9ebee", linewidth=0.8, zorder=0)
+    axes.set_axisbelow(True)
+
+
+def _cycle(count: int) -> list[str]:
+    return [_CURVES[index % len(_CURVES)] for index in range(count)]
+
+
+@contextmanager
+def _style(file: Path) -> Iterator[None]:
+    """matplotlib with this module's settings, its user's own put back afterwards."""
+    if file.suffix.lower().lstrip(".") not in FORMATS:
+        raise TokenroomError(
+            f"the plot file {file.name!r} ends in {file.suffix!r}; it may end in "
+            + ", ".join(f".{name}" for name in FORMATS)
+        )
+    cjk = _cjk_font()
+    from matplotlib import rc_context
+
+    # Many Chinese fonts come in one weight; that headings then use it is no reason to warn.
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
+    settings: dict[str, Any] = {
+        "font.family": ["DejaVu Sans", *([cjk] if cjk else [])],
+        "svg.fonttype": "none",
+        "svg.hashsalt": "tokenroom",
+    }
+    with rc_context(settings):
+        yield
+
+
+def _figure(*, width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+
+
+def _save(figure: Figure, file: Path) -> None:
+    metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    kind = file.suffix.lower().lstrip(".")
+    try:
+        figure.savefig(file, format=kind, dpi=160, metadata=metadata.get(kind))
+    except OSError as error:
+        raise TokenroomError(f"the plot file {str(file)!r} cannot be written: {error}") from None
+
+
+def _require_matplotlib() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise TokenroomError(
+            "plots need matplotlib, which is not installed: pip install 'tokenroom[plots]'"
+        ) from None
+
+
+def _cjk_font() -> str | None:
+    """The first installed font that holds Chinese, None when there is none."""
+    _require_matplotlib()
+    from matplotlib.font_manager import fontManager
+
+    installed = {entry.name for entry in fontManager.ttflist}
+    return next((name for name in CJK_FONTS if name in installed), None)

@@ -1,0 +1,111 @@
+"""Tables of GPUs and models for the terminal, and the same as JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tokenroom.hardware.accelerator import Accelerator
+from tokenroom.reports.messages import Language, message
+from tokenroom.units import GIB, format_gib
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+
+def accelerator_table(accelerators: Sequence[Accelerator], language: Language) -> Table:
+    """One line a GPU: memory, bandwidth, dense rates and link."""
+    table = _table()
+    table.add_column(message("gpus.key", language), no_wrap=True)
+    for heading in ("memory", "bandwidth"):
+        table.add_column(message(f"gpus.{heading}", language), justify="right", no_wrap=True)
+    for heading in ("BF16", "FP8"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column(message("gpus.link", language), no_wrap=True)
+    for gpu in accelerators:
+        flops = gpu.flops_per_second
+        table.add_row(
+            gpu.key,
+            f"{gpu.memory_bytes / GIB:.2f}",
+            _scaled(gpu.bandwidth_bytes_per_second, 1e9, ".0f"),
+            _scaled(flops.get("bf16") or flops.get("fp16"), 1e12, ".0f"),
+            _scaled(flops.get("fp8"), 1e12, ".0f"),
+            gpu.link.replace("_", " "),
+        )
+    return table
+
+
+def accelerator_details(gpu: Accelerator, language: Language) -> Group:
+    """Every figure of one GPU, then the source of each."""
+    from rich.console import Group
+    from rich.text import Text
+
+    figures = {
+        "name": gpu.name,
+        "aliases": ", ".join(gpu.aliases),
+        "architecture": gpu.architecture,
+        "compute_capability": ".".join(map(str, gpu.compute_capability or ())),
+        "memory_bytes": format_gib(gpu.memory_bytes),
+        "driver_memory_bytes": gpu.driver_memory_bytes and format_gib(gpu.driver_memory_bytes),
+        "nominal_memory_bytes": f"{gpu.nominal_memory_bytes / 1e9:g} GB",
+        "bandwidth_bytes_per_second": _rate(gpu.bandwidth_bytes_per_second),
+        "flops_per_second": ", ".join(
+            f"{kind.upper()} {rate / 1e12:g}" for kind, rate in gpu.flops_per_second.items()
+        ),
+        "link": gpu.link.replace("_", " "),
+        "link_bytes_per_second": _rate(gpu.link_bytes_per_second),
+        "pcie_bytes_per_second": _rate(gpu.pcie_bytes_per_second),
+        "multiprocessors": gpu.multiprocessors and str(gpu.multiprocessors),
+    }
+    table = _table()
+    table.show_header = False
+    for column in range(2):
+        table.add_column(no_wrap=not column)
+    for name, figure in figures.items():
+        table.add_row(
+            message(f"gpus.{name}", language), str(figure or message("unknown", language))
+        )
+    heading = Text(message("gpus.sources", language), style="bold")
+    sources = [
+        Text(f"{message(f'gpus.{name}', language)}: {source}", style="dim")
+        for name, source in gpu.sources.items()
+    ]
+    return Group(Text(gpu.key, style="bold"), table, heading, *sources)
+
+
+def accelerator_json(gpu: Accelerator) -> dict[str, Any]:
+    """One GPU as plain values; sizes in bytes, rates in bytes or operations a second."""
+    return {
+        "key": gpu.key,
+        "name": gpu.name,
+        "aliases": list(gpu.aliases),
+        "vendor": gpu.vendor,
+        "architecture": gpu.architecture,
+        "compute_capability": list(gpu.compute_capability) if gpu.compute_capability else None,
+        "memory_bytes": gpu.memory_bytes,
+        "driver_memory_bytes": gpu.driver_memory_bytes,
+        "nominal_memory_bytes": gpu.nominal_memory_bytes,
+        "bandwidth_bytes_per_second": gpu.bandwidth_bytes_per_second,
+        "flops_per_second": dict(gpu.flops_per_second),
+        "link": gpu.link,
+        "link_bytes_per_second": gpu.link_bytes_per_second,
+        "pcie_bytes_per_second": gpu.pcie_bytes_per_second,
+        "multiprocessors": gpu.multiprocessors,
+        "unified_memory": gpu.unified_memory,
+        "sources": dict(gpu.sources),
+    }
+
+
+def _table() -> Table:
+    from rich.table import Table
+
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+
+
+def _scaled(value: float | None, unit: float, form: str) -> str:
+    return "-" if value is None else format(value / unit, form)
+
+
+def _rate(value: float | None) -> str | None:
+    return None if value is None else f"{value / 1e9:g} GB/s"
