@@ -216,6 +216,31 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "xverse",
     ),
     "nas": ("nemotron-nas",),
+    "recurrent_mamba": (
+        "bamba",
+        "falcon_h1",
+        "falcon_mamba",
+        "granitemoehybrid",
+        "jamba",
+        "mamba",
+        "mamba2",
+        "zamba",
+        "zamba2",
+    ),
+    "recurrent_nemotron": ("nemotron_h",),
+    "recurrent_linear": (
+        "bailing_hybrid",
+        "kimi_linear",
+        "lfm2",
+        "lfm2_moe",
+        "lfm3",
+        "minimax",
+        "olmo_hybrid",
+        "qwen3_5_moe_text",
+        "qwen3_5_text",
+        "qwen3_next",
+    ),
+    "recurrent_rnn": ("recurrent_gemma", "rwkv"),
 }
 
 _MODULE_OF: Final[Mapping[str, str]] = {
