@@ -43,7 +43,7 @@ _SIZES: Mapping[str, tuple[object, object]] = {
     "hidden_size": (96, 80),
     "intermediate_size": (136, 200),
     "num_hidden_layers": (7, 5),
-    "num_attention_heads": (6, 8),
+    "num_attention_heads": (12, 8),
     "num_key_value_heads": (2, None),
     "num_kv_heads": (2, None),
     "head_dim": (24, None),
@@ -104,6 +104,10 @@ _SIZES: Mapping[str, tuple[object, object]] = {
     "intermediate_multiple_size": (3, 4),
     "attention_types": ([[["global", "local", "local"], 2], [["global"], 1]], [[["local"], 5]]),
 }
+# Where sizes depend on each other in a way of the type's own: heads that must fill the hidden size.
+_OWN_SIZES: Mapping[str, Mapping[str, tuple[object, object]]] = {
+    "helium": {"head_dim": (8, 10)},
+}
 # Fields that a perturbation must not touch: they decide nothing, or only one value builds.
 _KEPT = {"is_decoder", "add_cross_attention", "use_cache", "is_encoder_decoder", "rope_scaling"}
 
@@ -129,7 +133,8 @@ def _perturbed(cls: type, choice: int) -> dict[str, object]:
     aliases = {target: alias for alias, target in cls.attribute_map.items()}
     arguments: dict[str, object] = {}
     for name, default in fields.items():
-        sizes = _SIZES.get(name) or _SIZES.get(aliases.get(name, ""))
+        own = _OWN_SIZES.get(cls.model_type, {}).get(name)
+        sizes = own or _SIZES.get(name) or _SIZES.get(aliases.get(name, ""))
         if sizes is not None:
             arguments[name] = sizes[choice]
         elif isinstance(default, bool) and name not in _KEPT:
@@ -146,9 +151,18 @@ def _count(config: object) -> int | None:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def _sound(config: object) -> bool:
+    """Whether the model could run: KV heads divide query heads, experts a token are counted."""
+    heads = getattr(config, "num_attention_heads", None) or 1
+    kv_heads = getattr(config, "num_key_value_heads", None) or 1
+    uncounted = getattr(config, "num_experts_per_tok", 1) is None
+    return heads % kv_heads == 0 and not uncounted
+
+
 def _try(model_type: str, arguments: Mapping[str, object]) -> int | None:
     try:
-        return _count(CONFIG_MAPPING[model_type](**arguments))
+        config = CONFIG_MAPPING[model_type](**arguments)
+        return _count(config) if _sound(config) else None
     except Exception as error:
         print(f"{model_type}: {type(error).__name__}: {str(error)[:150]}", file=sys.stderr)
         return None
@@ -204,7 +218,9 @@ def main() -> None:
         _zoo(options.target)
         return
     known = sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-    records = list(_records(options.model_types or known))
+    # A wrapper of towers and a text model builds as its text model alone here: not the whole.
+    texts = [key for key in known if "text_config" not in CONFIG_MAPPING[key].sub_configs]
+    records = list(_records(options.model_types or texts))
     fixture = {
         "source": f"transformers {transformers.__version__} on the meta device, "
         f"torch {torch.__version__.split('+')[0]}; scripts/oracle_parameters.py",

@@ -234,6 +234,7 @@ def moe_weights(
     gated: bool = True,
     in_bias: bool = False,
     out_bias: bool = False,
+    shared_bias: bool = False,
     prefix: str = "mlp",
     router_name: str = "gate",
     experts: str = "experts.*",
@@ -254,6 +255,7 @@ def moe_weights(
         gated: Whether experts have a gate projection.
         in_bias: Bias on the experts' gate and up projections.
         out_bias: Bias on the experts' down projection.
+        shared_bias: Bias on the shared experts' projections.
         prefix: Module path of the block.
         router_name: Module name of the router.
         experts: Module name of the experts, the index written ``*``.
@@ -282,8 +284,8 @@ def moe_weights(
             hidden_size=hidden_size,
             intermediate_size=shared_intermediate_size,
             gated=gated,
-            in_bias=in_bias,
-            out_bias=out_bias,
+            in_bias=shared_bias,
+            out_bias=shared_bias,
             prefix=join_path(prefix, shared),
             gate=gate,
             up=up,

@@ -156,7 +156,8 @@ class Family:
         k_bias: Bias on the key projection.
         v_bias: Bias on the value projection.
         o_bias: Bias on the output projection.
-        in_bias: Bias on the dense gate and up projections; ``out_bias`` follows it when None.
+        in_bias: Bias on the gate and up projections of dense blocks, and on shared experts;
+            ``out_bias`` follows it when None.
         out_bias: Bias on the dense down projection.
         gated: Whether the feed-forward block has a gate projection.
         even_heads: The head width is always hidden size over heads, whatever ``head_dim`` says.
@@ -382,6 +383,7 @@ def sparse_part(config: Config, family: Family, hidden_size: int) -> FeedForward
         gated=family.gated,
         in_bias=bias,
         out_bias=bias,
+        shared_bias=holds(config, family.in_bias),
         prefix=traits.prefix,
         router_name=traits.router,
         experts=traits.experts,

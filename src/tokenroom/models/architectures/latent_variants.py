@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _SPARSE: Final = "compressed_sparse_attention"
 _HEAVY: Final = "heavily_compressed_attention"
+_V4_ROTARY_SHARE: Final = 64 / 512
 _TYPE_OF_RATIO: Final[Mapping[int, str]] = {0: windows.SLIDING, 4: _SPARSE, 128: _HEAVY}
 
 
@@ -78,7 +79,10 @@ def _v4_attention(
     """One shared key-value head, a sliding window, and compressed states of what lies before."""
     num_heads = config.integer("num_attention_heads")
     head_dim = config.integer("head_dim")
-    rope_dim = config.integer("qk_rope_head_dim", default=64, maximum=head_dim - 1)
+    share = config.optional_number("partial_rotary_factor") or _V4_ROTARY_SHARE
+    rope_dim = config.integer("qk_rope_head_dim", default=max(1, int(head_dim * share)))
+    if rope_dim >= head_dim:
+        config.refuse("qk_rope_head_dim", f"less than the head width ({head_dim})")
     q_rank = config.integer("q_lora_rank")
     groups = config.integer("o_groups")
     if num_heads * head_dim % groups:

@@ -143,8 +143,21 @@ _GRANITE_MOE: Final = replace(
     experts=Experts(
         num_experts="num_local_experts",
         intermediate="intermediate_size",
-        prefix="block_sparse_moe",
-        router="router",
+        prefix="",
+        router="block_sparse_moe.router",
+        experts="block_sparse_moe.experts.*",
+    ),
+)
+_GRANITE_MOE_SHARED: Final = replace(
+    _GRANITE_MOE,
+    experts=Experts(
+        num_experts="num_local_experts",
+        intermediate="intermediate_size",
+        shared=shared_width("shared_intermediate_size"),
+        shared_name="shared_mlp",
+        prefix="",
+        router="block_sparse_moe.router",
+        experts="block_sparse_moe.experts.*",
     ),
 )
 _MIXTRAL: Final = Experts(
@@ -260,9 +273,9 @@ _FAMILIES: Final[Mapping[str, Family]] = {
     ),
     "granitemoe": _GRANITE_MOE,
     "granitemoe_swa": replace(
-        _GRANITE_MOE, sinks=True, windows=windows.listed_or(lambda index, _: index % 4 != 0)
+        _GRANITE_MOE_SHARED, sinks=True, windows=windows.listed_or(lambda index, _: index % 4 != 0)
     ),
-    "granitemoeshared": _GRANITE_MOE,
+    "granitemoeshared": _GRANITE_MOE_SHARED,
     "hunyuan_v1_moe": replace(
         _BIASED,
         qk_norm=QKNorm.HEAD,
@@ -321,7 +334,7 @@ _FAMILIES: Final[Mapping[str, Family]] = {
         experts=Experts(sparse=sparse_steps),
     ),
     "sarvam_moe": _GLM4_MOE,
-    "solar_open": replace(_BIASED, experts=replace(_DEEPSEEK, sparse=first_dense(0))),
+    "solar_open": replace(_Q_BIASED, experts=replace(_DEEPSEEK, sparse=first_dense(0))),
 }
 
 BUILDERS: Final[Mapping[str, Builder]] = builders(_FAMILIES)
