@@ -218,6 +218,8 @@ def explicit_kind(source: Source, keywords: dict[str, ast.expr]) -> dict[str, An
         if text.startswith("optional_type(") or text == "nullable_str":
             row["optional"] = True
             text = text.removeprefix("optional_type(").removesuffix(")")
+        if ".lower().replace(" in text:
+            names[text] = "lower-str"
         row["kind"] = names.get(text, "json" if "from_cli" in text or "json" in text else "str")
     if "nargs" in keywords and isinstance(keywords["nargs"], ast.Constant):
         row["nargs"] = keywords["nargs"].value

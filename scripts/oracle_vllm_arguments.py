@@ -19,6 +19,7 @@ import random
 import sys
 from typing import Any
 
+from vllm.config import AttentionConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.cli.serve import ServeSubcommand
 from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -26,21 +27,23 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 SEED = 20260101
 ROWS = 600
 MODELS = ("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-32B", "./model", "deepseek-ai/DeepSeek-V3.2")
-SAME_NAME = (
-    "dtype quantization tensor_parallel_size pipeline_parallel_size data_parallel_size "
-    "data_parallel_size_local data_parallel_external_lb nnodes enable_expert_parallel enable_eplb "
-    "all2all_backend enable_dbo decode_context_parallel_size prefill_context_parallel_size "
-    "disable_custom_all_reduce max_model_len max_num_seqs max_num_batched_tokens "
-    "max_num_scheduled_tokens gpu_memory_utilization kv_cache_dtype kv_cache_memory_bytes "
-    "num_gpu_blocks_override block_size enable_prefix_caching enable_chunked_prefill "
-    "disable_hybrid_kv_cache_manager kv_cache_dtype_skip_layers kv_sharing_fast_prefill "
-    "mamba_cache_dtype mamba_ssm_cache_dtype mamba_block_size mamba_cache_mode enforce_eager "
-    "async_scheduling enable_lora max_loras max_lora_rank max_cpu_loras "
-    "fully_sharded_loras lora_dtype language_model_only max_logprobs runner convert "
-    "disable_sliding_window performance_mode enable_prompt_embeds enable_sleep_mode "
-    "skip_mm_profiling mm_encoder_only mm_encoder_tp_mode model_impl load_format moe_backend "
-    "linear_backend"
-).split()
+SAME_NAME = tuple(
+    """
+    dtype quantization tensor_parallel_size pipeline_parallel_size data_parallel_size
+    data_parallel_size_local data_parallel_external_lb nnodes enable_expert_parallel enable_eplb
+    all2all_backend enable_dbo decode_context_parallel_size prefill_context_parallel_size
+    disable_custom_all_reduce max_model_len max_num_seqs max_num_batched_tokens
+    max_num_scheduled_tokens gpu_memory_utilization kv_cache_dtype kv_cache_memory_bytes
+    num_gpu_blocks_override block_size enable_prefix_caching enable_chunked_prefill
+    disable_hybrid_kv_cache_manager kv_cache_dtype_skip_layers kv_sharing_fast_prefill
+    mamba_cache_dtype mamba_ssm_cache_dtype mamba_block_size mamba_cache_mode enforce_eager
+    async_scheduling enable_lora max_loras max_lora_rank max_cpu_loras
+    fully_sharded_loras lora_dtype language_model_only max_logprobs runner convert
+    disable_sliding_window performance_mode enable_prompt_embeds enable_sleep_mode
+    skip_mm_profiling mm_encoder_only mm_encoder_tp_mode model_impl load_format moe_backend
+    linear_backend
+""".split()  # noqa: SIM905
+)
 #: Flag spellings with values to draw from; an empty tuple is a switch.
 FLAGS: dict[str, tuple[str, ...]] = {
     "--tensor-parallel-size": ("1", "2", "8", " 4", "+2", "1_0", "x", "2.0", ""),
@@ -224,7 +227,22 @@ def plain(value: Any) -> Any:
     return value
 
 
+def refuse_contradictions(args: AsyncEngineArgs) -> None:
+    """What ``create_engine_config`` refuses without looking at the model (0.32)."""
+    config = args.compilation_config
+    if args.attention_backend is not None and args.attention_config.backend is not None:
+        raise ValueError("attention_backend twice")
+    if args.cudagraph_capture_sizes and config.cudagraph_capture_sizes:
+        raise ValueError("cudagraph_capture_sizes twice")
+    if args.max_cudagraph_capture_size and config.max_cudagraph_capture_size:
+        raise ValueError("max_cudagraph_capture_size twice")
+    spec = args.speculative_config
+    if spec is not None and not {"method", "model"} & set(spec):
+        raise ValueError("speculative_config names no method")
+
+
 def settings_of(args: AsyncEngineArgs) -> dict[str, Any]:
+    refuse_contradictions(args)
     result = {name: plain(getattr(args, name)) for name in SAME_NAME}
     gib = 2**30
     result["model"] = args.model
@@ -250,6 +268,8 @@ def settings_of(args: AsyncEngineArgs) -> dict[str, Any]:
     }
     result["hf_overrides"] = args.hf_overrides
     backend = args.attention_backend or args.attention_config.backend
+    if isinstance(backend, str):  # create_engine_config turns the text into the enum
+        backend = AttentionConfig.validate_backend_before(backend)
     result["attention_backend"] = getattr(backend, "name", backend)
     spec = args.speculative_config
     result["speculative"] = None if spec is None else spec
@@ -268,7 +288,8 @@ def serve_parser() -> FlexibleArgumentParser:
 
 def main() -> None:
     rng = random.Random(SEED)
-    defaults = settings_of(AsyncEngineArgs())
+    plain_args = serve_parser().parse_args(["serve"])
+    defaults = settings_of(AsyncEngineArgs.from_cli_args(plain_args))
     rows: list[list[Any]] = []
     refused = 0
     parser = serve_parser()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import resources
@@ -217,7 +218,8 @@ def _set_graphs(chosen: dict[str, Any], values: Mapping[str, Any]) -> None:
         chosen["cudagraph_mode"] = "NONE"
     listed = config.get("cudagraph_capture_sizes")
     if listed is not None:
-        if not isinstance(listed, list) or not all(_is_count(size) for size in listed):
+        whole = [_whole_of(size) for size in listed] if isinstance(listed, list) else [None]
+        if any(size is None or size < 1 for size in whole):
             raise CommandLineError(
                 f"{name} cudagraph_capture_sizes is {listed!r}; give a list of sizes"
             )
@@ -226,7 +228,7 @@ def _set_graphs(chosen: dict[str, Any], values: Mapping[str, Any]) -> None:
                 "--cudagraph-capture-sizes and the same key of --compilation-config are both "
                 "given; give one"
             )
-        sizes = listed
+        sizes = [size for size in whole if size is not None]
     for key in ("max_cudagraph_capture_size", "max_capture_size"):
         if config.get(key) is not None:
             if "max_cudagraph_capture_size" in values:
@@ -250,17 +252,19 @@ def _set_multimodal(chosen: dict[str, Any], values: Mapping[str, Any]) -> None:
             count = limit.get("count") if isinstance(limit, dict) else limit
             if count is None:
                 continue
-            if not _is_count(count, least=0):
+            whole = _whole_of(count)
+            if whole is None or whole < 0:
                 raise CommandLineError(
                     f"{name} {modality} is {count!r}; give a whole number of at least 0"
                 )
-            counts[str(modality)] = int(count)
+            counts[str(modality)] = whole
         chosen["limit_mm_per_prompt"] = counts
     kwargs = values.get("mm_processor_kwargs")
     if isinstance(kwargs, dict):
         chosen["mm_processor_kwargs"] = kwargs
-        if _is_count(kwargs.get("max_pixels")):
-            chosen["mm_processor_max_pixels"] = kwargs["max_pixels"]
+        pixels = _whole_of(kwargs.get("max_pixels"))
+        if pixels is not None and pixels > 0:
+            chosen["mm_processor_max_pixels"] = pixels
 
 
 def _set_attention(chosen: dict[str, Any], values: Mapping[str, Any]) -> None:
@@ -351,15 +355,21 @@ def _member(name: str, text: str, allowed: Mapping[str, Any]) -> Any:
     return allowed[text]
 
 
-def _is_count(value: Any, least: int = 1) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def _whole_of(value: Any) -> int | None:
+    """A JSON value as a whole number the way pydantic takes one: ``2``, ``2.0`` or ``"2"``."""
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d{1,18}\s*", value):
+        return int(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _whole(name: str, config: Mapping[str, Any], key: str, *, least: int) -> int:
-    value = config.get(key)
-    if not _is_count(value, least):
-        raise CommandLineError(f"{name} {key} is {value!r}; give a whole number from {least} up")
-    assert isinstance(value, int)
+    value = _whole_of(config.get(key))
+    if value is None or value < least:
+        raise CommandLineError(
+            f"{name} {key} is {config.get(key)!r}; give a whole number from {least} up"
+        )
     return value
 
 

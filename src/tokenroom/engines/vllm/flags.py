@@ -40,7 +40,8 @@ class Flag:
         dest: Name of the engine argument.
         kind: How its value is read: ``"flag"``, ``"switch"`` (with ``--no-``),
             ``"enable-disable"`` (also ``--disable-`` for ``--enable-``), ``"flag-or-str"``,
-            ``"bool-value"``, ``"int"``, ``"float"``, ``"str"``, ``"human-int"``,
+            ``"bool-value"``, ``"int"``, ``"float"``, ``"str"``,
+            ``"lower-str"`` (lower case, dashes to underscores), ``"human-int"``,
             ``"human-int-or-auto"``, ``"json"``, ``"json-or-str"``, ``"config"``, ``"key-values"``.
         nargs: ``"+"`` for lists, ``"?"`` for an optional value, None for one value.
         choices: Allowed values, empty for any.
@@ -325,6 +326,7 @@ def _converter(flag: Flag, *, required: bool) -> Callable[[str], Any]:
         "json-or-str": (_json_or_str, "a JSON object or a name"),
         "key-values": (_key_values, "pairs such as image=2,video=1"),
         "str": (str, "a text"),
+        "lower-str": (lambda text: text.lower().replace("-", "_"), "a text"),
     }
     convert, wanted = kinds[flag.kind]
 
