@@ -7,11 +7,11 @@ start. It reads no files and prints nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from tokenroom.hardware.accelerator import Node
+from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.memory.ledger import Line
 from tokenroom.models.spec import ModelSpec
 
@@ -141,8 +141,8 @@ class Refusal:
     """Why the engine would not start (or would die while starting).
 
     Attributes:
-        cause: ``"weights_too_big"``, ``"free_below_budget"``, ``"no_room_for_kv"``,
-            ``"kv_below_one_request"``, ``"cuda_graphs"``.
+        cause: ``"weights_too_big"``, ``"free_below_budget"``, ``"profile_peak"``,
+            ``"no_room_for_kv"``, ``"kv_below_one_request"``, ``"cuda_graphs"``.
         phase: ``"load"``, ``"profile"``, ``"kv_init"`` or ``"graph_capture"``.
         needed_bytes: What was wanted on the governing rank.
         available_bytes: What there was.
@@ -166,8 +166,9 @@ class Deployment:
         spec: The model, quantised as it will be loaded.
         node: The accelerators.
         settings: Setting name to value and origin.
-        resolved: The engine's own typed form of the settings.
-        warnings: What the user should know.
+        asked: The engine's own settings object as the user gave it.
+        resolved: The engine's own typed form with every default filled in.
+        notices: What the user should know.
     """
 
     engine: str
@@ -175,6 +176,7 @@ class Deployment:
     spec: ModelSpec
     node: Node
     settings: Mapping[str, Setting]
+    asked: Any
     resolved: Any
     notices: tuple[Notice, ...] = ()
 
@@ -183,7 +185,8 @@ class MemoryPlan(Protocol):
     """How an engine divides memory for one deployment.
 
     ``kv_blocks``, ``kv_pool_tokens`` and ``max_concurrency`` are the figures that version of the
-    engine prints; ``refusal`` is None when it starts.
+    engine prints; ``refusal`` is None when it starts; ``pool_is_exact`` is True when the pool does
+    not rest on estimates (its bytes or blocks were given).
     """
 
     stages: tuple[StageMemory, ...]
@@ -195,6 +198,7 @@ class MemoryPlan(Protocol):
     max_concurrency: float
     kv_groups: tuple[KVGroup, ...]
     refusal: Refusal | None
+    pool_is_exact: bool
     notices: tuple[Notice, ...]
 
     def requests_of(self, tokens: int) -> int:
@@ -203,6 +207,10 @@ class MemoryPlan(Protocol):
 
     def kv_bytes_of(self, tokens: int) -> int:
         """Bytes that one request of that length holds in the pool of the governing rank."""
+        ...
+
+    def activation_bytes_of(self, requests: int) -> int:
+        """Transient peak of a step that decodes that many requests, on the governing rank."""
         ...
 
     def max_model_len_that_fits(self) -> int:
@@ -234,15 +242,29 @@ class Change:
 
     def with_result(self, plan: MemoryPlan, requests_running: int) -> Change:
         """The same change with what it brings."""
-        return replace(
-            self, kv_pool_tokens=plan.kv_pool_tokens, requests_running=requests_running
-        )
+        return replace(self, kv_pool_tokens=plan.kv_pool_tokens, requests_running=requests_running)
 
 
 class Engine(Protocol):
     """An engine's memory policy."""
 
     name: str
+
+    def settings(self, base: Any, changes: Mapping[str, Any]) -> Any:
+        """The engine's settings object with some fields set; ``base`` None starts from nothing.
+
+        Raises:
+            DeploymentError: A field is unknown or holds an impossible value.
+        """
+        ...
+
+    def place(self, accelerator: Accelerator, count: int | None, settings: Any) -> Node:
+        """The accelerators a deployment runs on; as many as the parallel sizes need by default.
+
+        Raises:
+            DeploymentError: There are fewer accelerators than the parallel sizes need.
+        """
+        ...
 
     def deploy(self, spec: ModelSpec, node: Node, settings: Any) -> Deployment:
         """Resolve every setting and check it as the engine does.
@@ -256,6 +278,8 @@ class Engine(Protocol):
         """Divide the memory."""
         ...
 
-    def changes(self, deployment: Deployment, plan: MemoryPlan) -> Iterator[Change]:
-        """Changes worth trying when it does not fit, cheapest first."""
+    def changes(
+        self, deployment: Deployment, suffices: Callable[[Deployment], bool]
+    ) -> Iterator[Change]:
+        """The smallest changes that suffice, cheapest first."""
         ...

@@ -339,9 +339,9 @@ class Rotary:
     multimodal: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ModelSpec:
-    """Everything about a model that memory and speed depend on.
+    """Everything about a model that memory and speed depend on; compared by identity.
 
     Attributes:
         name: Catalogue name, Hub id or file it came from.

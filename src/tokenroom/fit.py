@@ -1,0 +1,274 @@
+"""The first question: does it fit, what takes the memory, and how many tokens are left.
+
+:func:`fit` is the front door for Python; the command line and everything built later call it too.
+It names no engine rule: it resolves the model, the accelerators and the settings, asks the
+engine's policy, and judges the answer against what was asked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from math import sqrt
+from typing import Any, Literal, TypeAlias
+
+from tokenroom.engines.policy import (
+    Change,
+    Deployment,
+    Engine,
+    MemoryPlan,
+    Notice,
+    StageMemory,
+)
+from tokenroom.engines.registry import engine_named
+from tokenroom.errors import DeploymentError
+from tokenroom.hardware.accelerator import Accelerator, Node
+from tokenroom.hardware.catalogue import find_accelerator
+from tokenroom.memory.ledger import Line
+from tokenroom.memory.weights import checkpoint_weights
+from tokenroom.models.quantization import what_if
+from tokenroom.models.resolve import load_model
+from tokenroom.models.spec import ModelSpec
+
+Verdict: TypeAlias = Literal["fits", "fits_with_less", "does_not_fit"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitResult:
+    """The answer for one deployment.
+
+    Attributes:
+        engine: The policy that answered.
+        deployment: The model, node and every setting with its origin.
+        plan: The engine's division of memory.
+        concurrency: Requests at once that were asked for, None when not asked.
+        request_tokens: Length of one request in tokens (prompt and output), at most
+            ``max_model_len``.
+    """
+
+    engine: Engine
+    deployment: Deployment
+    plan: MemoryPlan
+    concurrency: int | None
+    request_tokens: int
+
+    @property
+    def verdict(self) -> Verdict:
+        """``"fits"``; ``"fits_with_less"`` when the engine starts but runs fewer requests at once
+        than asked; ``"does_not_fit"`` when it would not start.
+        """
+        if self.plan.refusal is not None:
+            return "does_not_fit"
+        if self.concurrency is not None and self.requests_running < self.concurrency:
+            return "fits_with_less"
+        return "fits"
+
+    @property
+    def requests_held(self) -> int:
+        """Requests of the asked length that the KV pools of all replicas hold at once."""
+        return self.plan.requests_of(self.request_tokens)
+
+    @property
+    def requests_running(self) -> int:
+        """Requests of the asked length that run at once: held, and at most max_num_seqs."""
+        if self.plan.refusal is not None:
+            return 0
+        return min(self.requests_held, self.plan.max_num_seqs)
+
+    @property
+    def governing_stage(self) -> StageMemory:
+        """The rank with the least room, which decides for all."""
+        return min(self.plan.stages, key=lambda stage: stage.available_bytes)
+
+    @property
+    def weights_bytes(self) -> int:
+        """The whole checkpoint as stored, MTP blocks included."""
+        return checkpoint_weights(self.deployment.spec).total_bytes
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """Everything the user should know about the answer."""
+        assumed = tuple(
+            Notice(key="assumption", values={"text": text})
+            for text in self.deployment.spec.assumptions
+        )
+        return assumed + self.deployment.notices + self.plan.notices
+
+    @cached_property
+    def kv_pool_tokens_range(self) -> tuple[int, int]:
+        """Tokens in the pool if the estimates err together as far as they were measured to.
+
+        The independent errors of activation, graphs and memory outside PyTorch are added in
+        quadrature.
+        """
+        stage = self.governing_stage
+        tokens, room = self.plan.kv_pool_tokens, stage.kv_pool_bytes
+        estimates = (stage.activation, stage.cuda_graphs, stage.non_torch)
+        if room <= 0 or stage.available_bytes <= 0 or self.plan.pool_is_exact:
+            return tokens, tokens
+        worse = sqrt(sum((item.high_bytes - item.num_bytes) ** 2 for item in estimates))
+        better = sqrt(sum((item.num_bytes - item.low_bytes) ** 2 for item in estimates))
+        available = stage.available_bytes
+        return (
+            max(0, round(tokens * (available - worse) / available)),
+            round(tokens * (available + better) / available),
+        )
+
+    @cached_property
+    def max_model_len_that_fits(self) -> int:
+        """The longest ``max_model_len`` for which the engine starts; 0 when none does."""
+        return self.plan.max_model_len_that_fits()
+
+    @cached_property
+    def explain(self) -> tuple[Line, ...]:
+        """The ledger of the governing rank with formulas, values and sources."""
+        return self.plan.explain()
+
+    @cached_property
+    def changes_that_fit(self) -> tuple[Change, ...]:
+        """The smallest changes that make it fit, cheapest first; empty when it fits already."""
+        return () if self.verdict == "fits" else tuple(self._changes())
+
+    def with_settings(self, **settings: Any) -> FitResult:
+        """The same question with some engine settings changed.
+
+        Raises:
+            DeploymentError: The engine refuses them.
+        """
+        asked = replace(self.deployment.asked, **settings)
+        deployment = self.engine.deploy(self.deployment.spec, self.deployment.node, asked)
+        return self._of(deployment)
+
+    def _of(self, deployment: Deployment) -> FitResult:
+        plan = self.engine.plan(deployment)
+        tokens = self.request_tokens
+        if tokens == self.plan.max_model_len:  # "as long as allowed" stays so
+            tokens = plan.max_model_len
+        return FitResult(
+            engine=self.engine,
+            deployment=deployment,
+            plan=plan,
+            concurrency=self.concurrency,
+            request_tokens=min(tokens, plan.max_model_len),
+        )
+
+    def _changes(self) -> Iterator[Change]:
+        for change in self.engine.changes(self.deployment, self._suffices):
+            changed = self._of(change.deployment)
+            yield change.with_result(changed.plan, changed.requests_running)
+
+    def _suffices(self, deployment: Deployment) -> bool:
+        return self._of(deployment).verdict == "fits"
+
+
+def fit(
+    model: str | os.PathLike[str] | ModelSpec,
+    gpu: str | Accelerator | Node,
+    *,
+    gpus: int | None = None,
+    engine: str = "vllm",
+    tp: int | None = None,
+    pp: int | None = None,
+    dp: int | None = None,
+    ep: bool | None = None,
+    context: int | None = None,
+    concurrency: int | None = None,
+    request_tokens: int | None = None,
+    weights: str | None = None,
+    kv: str | None = None,
+    util: float | None = None,
+    settings: Any = None,
+    **engine_settings: Any,
+) -> FitResult:
+    """Whether a model fits, what takes the memory, and how many tokens are left.
+
+    Args:
+        model: Catalogue name, Hub id, path of a config.json, checkpoint folder or GGUF file, or a
+            :class:`ModelSpec`.
+        gpu: Accelerator name, accelerator or node.
+        gpus: How many of them; as many as the parallel sizes need when not given.
+        engine: ``"vllm"`` or ``"vllm@VERSION"``.
+        tp: Tensor-parallel size; all ``gpus`` when no parallel size is given.
+        pp: Pipeline-parallel size.
+        dp: Data-parallel size.
+        ep: Expert parallelism.
+        context: max_model_len in tokens.
+        concurrency: Requests wanted at once.
+        request_tokens: Length of one such request, ``context`` when not given.
+        weights: "What if" weight layout, for example ``"fp8"`` or ``"awq"``.
+        kv: KV cache type, for example ``"fp8"``.
+        util: Share of each GPU that the engine may take.
+        settings: The engine's own settings object, as its command-line parser gives it.
+        engine_settings: Further engine arguments under the engine's own names.
+
+    Raises:
+        TokenroomError: Something is unknown, out of range, or refused by the engine; the message
+            says which field, what it held and what it may hold.
+    """
+    policy, version = engine_named(engine)
+    spec = model if isinstance(model, ModelSpec) else load_model(model)
+    if weights is not None:
+        spec = _what_if(spec, weights)
+    shorthand = {
+        "tensor_parallel_size": tp,
+        "pipeline_parallel_size": pp,
+        "data_parallel_size": dp,
+        "enable_expert_parallel": ep,
+        "max_model_len": context,
+        "kv_cache_dtype": kv,
+        "gpu_memory_utilization": util,
+        "version": version,
+    }
+    given = {name: value for name, value in shorthand.items() if value is not None}
+    count = _node_count(gpu, gpus)
+    if (
+        settings is None
+        and count
+        and not {"tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"}
+        & {*given, *engine_settings}
+    ):
+        given["tensor_parallel_size"] = count
+    asked = policy.settings(settings, given | engine_settings)
+    node = policy.place(_accelerator(gpu), count, asked)
+    deployment = policy.deploy(spec, node, asked)
+    plan = policy.plan(deployment)
+    _check_positive("concurrency", concurrency)
+    _check_positive("request_tokens", request_tokens)
+    longest = plan.max_model_len
+    if request_tokens is not None and request_tokens > longest:
+        raise DeploymentError(
+            f"request_tokens is {request_tokens}; the engine refuses requests beyond max_model_len "
+            f"{longest}: shorten the requests or raise the context"
+        )
+    return FitResult(
+        engine=policy,
+        deployment=deployment,
+        plan=plan,
+        concurrency=concurrency,
+        request_tokens=request_tokens or longest,
+    )
+
+
+@lru_cache(maxsize=64)
+def _what_if(spec: ModelSpec, layout: str) -> ModelSpec:
+    return what_if(spec, layout)
+
+
+def _accelerator(gpu: str | Accelerator | Node) -> Accelerator:
+    if isinstance(gpu, Node):
+        return gpu.accelerator
+    return gpu if isinstance(gpu, Accelerator) else find_accelerator(gpu)
+
+
+def _node_count(gpu: str | Accelerator | Node, gpus: int | None) -> int | None:
+    if gpus is None:
+        return gpu.count if isinstance(gpu, Node) else None
+    _check_positive("gpus", gpus)
+    return gpus
+
+
+def _check_positive(field: str, value: int | None) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise DeploymentError(f"{field} is {value!r}; it must be a whole number of at least 1")

@@ -1,0 +1,143 @@
+"""The answer of ``fit`` as one JSON object, whose schema is published beside this module.
+
+The schema (``data/fit.schema.json``, printed by ``tokenroom fit --json-schema``) is versioned by
+``schema_version``: a new key raises the minor number, a changed or dropped one the major number.
+Sizes are integers of bytes and lengths integers of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tokenroom.engines.policy import StageMemory
+from tokenroom.fit import FitResult
+from tokenroom.memory.ledger import Line
+from tokenroom.reports.messages import Language, change_price, notice_text, refusal_text
+
+SCHEMA_VERSION: Final = "1.0"
+
+
+def fit_json(result: FitResult, *, language: Language, explain: bool = False) -> dict[str, Any]:
+    """``result`` as plain JSON values; sentences in ``language``, keys always the same."""
+    deployment, plan = result.deployment, result.plan
+    spec = deployment.spec
+    data: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "verdict": result.verdict,
+        "reason": None if plan.refusal is None else refusal_text(plan.refusal, language),
+        "cause": None if plan.refusal is None else plan.refusal.cause,
+        "engine": {"name": deployment.engine, "version": deployment.version},
+        "model": {
+            "name": spec.name,
+            "architecture": spec.architecture,
+            "parameters_total": spec.parameters_total,
+            "parameters_active": spec.parameters_active,
+            "weights_bytes": result.weights_bytes,
+            "quantization": spec.quantization,
+            "source": spec.source,
+        },
+        "hardware": {
+            "accelerator": deployment.node.accelerator.key,
+            "name": deployment.node.accelerator.name,
+            "count": deployment.node.count,
+            "memory_bytes": deployment.node.accelerator.memory_bytes,
+        },
+        "deployment": {
+            name: {"value": _plain(setting.value), "origin": setting.origin}
+            | ({"reason": setting.reason} if setting.reason else {})
+            for name, setting in deployment.settings.items()
+        },
+        "ranks": list(_ranks(result)),
+        "kv_block_size": plan.kv_block_size,
+        "kv_blocks": plan.kv_blocks,
+        "kv_pool_tokens": plan.kv_pool_tokens,
+        "max_concurrency": plan.max_concurrency,
+        "kv_cache_groups": [
+            {
+                "kind": group.kind,
+                "layers": group.num_layers,
+                "block_size": group.block_size,
+                "page_bytes": group.page_bytes,
+            }
+            for group in plan.kv_groups
+        ],
+        "max_model_len_that_fits": result.max_model_len_that_fits,
+        "request_tokens": result.request_tokens,
+        "requests_held": result.requests_held,
+        "requests_running": result.requests_running,
+        "concurrency_asked": result.concurrency,
+        "estimates": _estimates(plan.stages),
+        "changes_that_fit": [
+            {
+                "change": change.key,
+                "flags": change.flags,
+                "price": change_price(change, language),
+                "kv_pool_tokens": change.kv_pool_tokens,
+                "requests_running": change.requests_running,
+            }
+            for change in result.changes_that_fit
+        ],
+        "warnings": [notice_text(notice, language) for notice in result.notices],
+    }
+    if explain:
+        data["explain"] = [_line(line) for line in result.explain]
+    return data
+
+
+def _ranks(result: FitResult) -> Any:
+    tensor_parallel = result.deployment.settings["tensor_parallel_size"].value
+    for stage in result.plan.stages:
+        for tensor_rank in range(tensor_parallel):
+            yield {
+                "tensor_parallel_rank": tensor_rank,
+                "pipeline_parallel_rank": stage.pipeline_parallel_rank,
+                "total_bytes": stage.total_bytes,
+                "budget_bytes": stage.budget_bytes,
+                "weights_bytes": stage.weights_bytes,
+                "weights_by_component": dict(stage.weights),
+                "kv_pool_bytes": stage.kv_pool_bytes,
+                "kv_available_bytes": stage.available_bytes,
+                "kv_bytes_per_token": stage.kv_bytes_per_token,
+                "activation_peak_bytes": stage.activation.num_bytes,
+                "activation_phase": stage.activation.phase,
+                "activation_decode_bytes": stage.activation_decode_bytes,
+                "cuda_graph_bytes": stage.cuda_graphs.num_bytes,
+                "cuda_graph_captured_bytes": stage.cuda_graph_actual_bytes,
+                "reserve_bytes": stage.non_torch.num_bytes,
+                "context_bytes": stage.context_bytes,
+                "free_bytes": stage.free_bytes,
+            }
+
+
+def _estimates(stages: tuple[StageMemory, ...]) -> dict[str, list[int]]:
+    governing = min(stages, key=lambda stage: stage.available_bytes)
+    return {
+        "activation_peak_bytes": [governing.activation.low_bytes, governing.activation.high_bytes],
+        "cuda_graph_bytes": [governing.cuda_graphs.low_bytes, governing.cuda_graphs.high_bytes],
+        "reserve_bytes": [governing.non_torch.low_bytes, governing.non_torch.high_bytes],
+    }
+
+
+def _line(line: Line) -> dict[str, Any]:
+    return {
+        "key": line.key,
+        "bytes": line.num_bytes,
+        "confidence": line.confidence.value,
+        "low_bytes": line.low_bytes,
+        "high_bytes": line.high_bytes,
+        "formula": line.formula,
+        "values": {name: _plain(value) for name, value in line.values.items()},
+        "source": line.source,
+        "parts": [_line(part) for part in line.parts],
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)

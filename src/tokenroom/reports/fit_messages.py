@@ -1,0 +1,211 @@
+"""Sentences and labels of the ``fit`` report, in English and in Chinese, by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
+    # key: (English, Chinese)
+    "fit.title": (
+        "{model} on {count} x {gpu}, {engine} {version}",
+        "{model}，{count} x {gpu}，{engine} {version}",
+    ),
+    "fit.model": (
+        "{architecture}, {parameters} parameters ({active} active), {weights_bytes} of weights",
+        "{architecture}，{parameters} 参数（激活 {active}），权重 {weights_bytes}",
+    ),
+    "fit.model_dense": (
+        "{architecture}, {parameters} parameters, {weights_bytes} of weights",
+        "{architecture}，{parameters} 参数，权重 {weights_bytes}",
+    ),
+    "fit.verdict.fits": ("FITS", "放得下"),
+    "fit.verdict.fits_with_less": ("FITS WITH LESS", "只能少放一些"),
+    "fit.verdict.does_not_fit": ("DOES NOT FIT", "放不下"),
+    "fit.holds": (
+        "{tokens} tokens of KV cache: {requests} requests of {length} tokens at once",
+        "KV 缓存可容 {tokens} 个 token：可同时容纳 {requests} 个长度 {length} 的请求",
+    ),
+    "fit.holds_less": (
+        "{asked} requests of {length} tokens were asked; {requests} run at once, "
+        "{waiting} wait outside the GPU",
+        "要求同时 {asked} 个长度 {length} 的请求；可同时运行 {requests} 个，其余 {waiting} 个在 GPU 之外排队",
+    ),
+    "fit.limited_by_seqs": (
+        "max_num_seqs {max_num_seqs} is the limit, the pool itself would hold {held}",
+        "受 max_num_seqs {max_num_seqs} 限制，KV 池本身可容纳 {held} 个",
+    ),
+    "fit.longest": (
+        "The longest max_model_len that starts: {longest} tokens",
+        "能够启动的最大 max_model_len：{longest} 个 token",
+    ),
+    "fit.longest_none": (
+        "No max_model_len starts with these settings",
+        "这些设置下任何 max_model_len 都无法启动",
+    ),
+    "fit.ledger": ("Memory of each GPU", "每张 GPU 的显存"),
+    "fit.ledger_stage": (
+        "Memory of each GPU of pipeline stage {stage}",
+        "流水线第 {stage} 级每张 GPU 的显存",
+    ),
+    "fit.column.bytes": ("GiB", "GiB"),
+    "fit.column.range": ("range", "范围"),
+    "fit.exact": ("exact", "精确"),
+    "fit.line.total": ("GPU memory (as PyTorch sees it)", "GPU 显存（PyTorch 所见）"),
+    "fit.line.budget": ("budget of the engine", "引擎预算"),
+    "fit.line.weights": ("weights", "权重"),
+    "fit.line.activation": ("activation peak, {phase}", "激活峰值（{phase}）"),
+    "fit.line.activation_decode": ("  of a decode step", "  解码步"),
+    "fit.line.cuda_graphs": ("CUDA graphs", "CUDA 图"),
+    "fit.line.non_torch": ("outside PyTorch (kernels, NCCL)", "PyTorch 之外（内核、NCCL）"),
+    "fit.line.context": ("CUDA context and others", "CUDA 上下文及其他进程"),
+    "fit.line.kv_pool": ("KV pool", "KV 池"),
+    "fit.line.free": ("free", "空闲"),
+    "fit.line.short": ("short of", "还缺"),
+    "fit.phase.sampler": ("sampler warm-up", "采样器预热"),
+    "fit.phase.layers": ("prefill at the token budget", "按 token 预算预填充"),
+    "fit.phase.encoder": ("multimodal encoder", "多模态编码器"),
+    "fit.phase.compilation": ("compilation", "编译"),
+    "fit.component.embedding": ("embedding", "词嵌入"),
+    "fit.component.attention": ("attention", "注意力"),
+    "fit.component.ffn": ("feed-forward", "前馈"),
+    "fit.component.router": ("router", "路由"),
+    "fit.component.experts": ("experts", "专家"),
+    "fit.component.shared_experts": ("shared experts", "共享专家"),
+    "fit.component.norms": ("norms", "归一化"),
+    "fit.component.head": ("head", "输出头"),
+    "fit.component.encoder": ("encoder", "编码器"),
+    "fit.component.vision": ("vision tower", "视觉塔"),
+    "fit.component.audio": ("audio tower", "音频塔"),
+    "fit.component.mtp": ("MTP blocks", "MTP 块"),
+    "fit.component.draft": ("draft model", "草稿模型"),
+    "fit.component.lora": ("LoRA slots", "LoRA 槽位"),
+    "fit.component.offloaded": ("offloaded to the host", "卸载到主机"),
+    "fit.pool": (
+        "Pool: {blocks} blocks of {block_size} tokens, maximum concurrency "
+        "{concurrency}x at {length} tokens",
+        "KV 池：{blocks} 块，每块 {block_size} 个 token；长度 {length} 时最大并发 {concurrency}x",
+    ),
+    "fit.group": (
+        "  {layers} layers of {kind}, {block_size} tokens a block, {page} a page",
+        "  {layers} 层 {kind}，每块 {block_size} 个 token，每页 {page}",
+    ),
+    "fit.changes": ("What would make it fit, cheapest first:", "怎样才能放下（代价从小到大）："),
+    "fit.change": (
+        "{tokens} tokens, {requests} requests at once",
+        "{tokens} 个 token，可同时 {requests} 个请求",
+    ),
+    "fit.no_changes": (
+        "No single change or pair of changes tried makes it fit.",
+        "所试的单项或两项更改都不能使其放下。",
+    ),
+    "fit.settings": ("Settings", "设置"),
+    "fit.origin.user": ("asked", "用户"),
+    "fit.origin.engine": ("engine default", "引擎默认"),
+    "fit.origin.gpu": ("default for this GPU", "该 GPU 的默认值"),
+    "fit.origin.model": ("from the model", "取自模型"),
+    "fit.origin.tokenroom": ("assumed here", "此处假定"),
+    "fit.warning": ("warning", "警告"),
+    "fit.explain": ("How each figure comes about", "每个数字的由来"),
+    "fit.explain.source": ("source: {source}", "来源：{source}"),
+    "refusal.weights_too_big": (
+        "The weights and what runs beside them take {needed_bytes} a GPU and there are "
+        "{available_bytes}: short of {missing_bytes} while loading.",
+        "每张 GPU 的权重等需要 {needed_bytes}，可用 {available_bytes}：加载时还缺 {missing_bytes}。",
+    ),
+    "refusal.free_below_budget": (
+        "The engine asks for {needed_bytes} a GPU (gpu_memory_utilization {utilization}) and "
+        "{available_bytes} are free at start: it refuses to start.",
+        "引擎要求每张 GPU {needed_bytes}（gpu_memory_utilization {utilization}），"
+        "启动时空闲 {available_bytes}：拒绝启动。",
+    ),
+    "refusal.profile_peak": (
+        "Profiling peaks at {needed_bytes} a GPU and the card has {available_bytes}: out of memory "
+        "in the profile run ({phase}).",
+        "探测峰值为每张 GPU {needed_bytes}，而显卡只有 {available_bytes}：探测运行（{phase}）时显存不足。",
+    ),
+    "refusal.no_room_for_kv": (
+        "Weights, activation peak and reserve leave no room for the KV cache: the engine wants "
+        "{missing_bytes} more a GPU.",
+        "权重、激活峰值和预留之后没有 KV 缓存的空间：每张 GPU 还缺 {missing_bytes}。",
+    ),
+    "refusal.kv_below_one_request": (
+        "One request of {max_model_len} tokens needs {needed_bytes} of KV cache a GPU and there are "
+        "{available_bytes}; the longest that starts is {longest} tokens.",
+        "一个长度 {max_model_len} 的请求每张 GPU 需要 {needed_bytes} 的 KV 缓存，可用 "
+        "{available_bytes}；能启动的最大长度为 {longest}。",
+    ),
+    "refusal.cuda_graphs": (
+        "Capturing CUDA graphs takes the memory to {needed_bytes} a GPU and the card has "
+        "{available_bytes}.",
+        "捕获 CUDA 图使每张 GPU 的显存达到 {needed_bytes}，而显卡只有 {available_bytes}。",
+    ),
+    "change.max_model_len": (
+        "longer requests are refused",
+        "更长的请求会被拒绝",
+    ),
+    "change.kv_cache_dtype": (
+        "KV in 8 bits: a small loss of quality, check it on your task",
+        "KV 用 8 位：质量略有损失，请在自己的任务上验证",
+    ),
+    "change.max_num_seqs": (
+        "fewer requests at once",
+        "同时运行的请求变少",
+    ),
+    "change.max_num_batched_tokens": (
+        "smaller prefill steps: a longer time to first token",
+        "预填充步变小：首 token 时间变长",
+    ),
+    "change.gpu_memory_utilization": (
+        "less slack for other processes on the card",
+        "留给同卡其他进程的余量变少",
+    ),
+    "change.enforce_eager": (
+        "no CUDA graphs: slower decoding, most at small batches",
+        "不用 CUDA 图：解码变慢，小批量时最明显",
+    ),
+    "change.language_model_only": (
+        "no images, video or audio",
+        "不支持图像、视频和音频",
+    ),
+    "change.limit_mm_per_prompt": (
+        "fewer items a prompt",
+        "每个提示的多模态项变少",
+    ),
+    "change.weights": (
+        "needs a checkpoint quantised so; a loss of quality that depends on the method",
+        "需要相应量化的权重；质量损失因方法而异",
+    ),
+    "change.tensor_parallel_size": (
+        "more GPUs: two all-reduces a layer between them",
+        "更多 GPU：每层需要两次 all-reduce",
+    ),
+    "change.pipeline_parallel_size": (
+        "more GPUs: a stage waits for the one before it",
+        "更多 GPU：各级之间需要等待",
+    ),
+    "change.cpu_offload": (
+        "weights cross PCIe in every step: far slower",
+        "每一步权重都要经过 PCIe：慢得多",
+    ),
+    "change.accelerator": (
+        "another GPU",
+        "换用其他 GPU",
+    ),
+    "sweep.concurrency": ("requests", "请求数"),
+    "sweep.context": ("context", "上下文"),
+    "sweep.running": ("running", "运行"),
+    "sweep.waiting": ("waiting", "等待"),
+    "sweep.weights": ("weights", "权重"),
+    "sweep.kv": ("KV in use", "KV 占用"),
+    "sweep.activation": ("activation", "激活"),
+    "sweep.total": ("in use", "总占用"),
+    "sweep.request": ("KV a request", "每请求 KV"),
+    "sweep.pool_tokens": ("pool tokens", "池 token 数"),
+    "sweep.held": ("held at once", "同时容纳"),
+    "sweep.starts": ("starts", "能启动"),
+    "sweep.yes": ("yes", "能"),
+    "sweep.no": ("no", "不能"),
+    "sweep.gib": ("GiB a GPU", "每张 GPU 的 GiB"),
+    "sweep.capacity": ("GPU memory", "GPU 显存"),
+}
