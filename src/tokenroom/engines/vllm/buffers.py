@@ -59,8 +59,8 @@ def table_positions(spec: ModelSpec, table: Rotary, version: tuple[int, ...]) ->
     return positions
 
 
-def position_table_bytes(spec: ModelSpec, dtype: str, version: tuple[int, ...]) -> int:
-    """Bytes of the position tables one rank keeps.
+def position_table_sizes(spec: ModelSpec, dtype: str, version: tuple[int, ...]) -> list[int]:
+    """Bytes of each position table one rank keeps.
 
     Every pipeline stage has its own copy; tensor parallelism does not divide them.
 
@@ -70,8 +70,6 @@ def position_table_bytes(spec: ModelSpec, dtype: str, version: tuple[int, ...]) 
         version: vLLM's version.
     """
     if runs_in_transformers(spec, version):
-        return 0
+        return []
     element = 4 if spec.model_type in _FLOAT32_TABLES else dtype_bytes(dtype)
-    return sum(
-        table_positions(spec, table, version) * table.width * element for table in spec.rotary
-    )
+    return [table_positions(spec, table, version) * table.width * element for table in spec.rotary]

@@ -1,4 +1,4 @@
-"""The parameters that vLLM creates for one module, by type: plain, quantised, or routed experts.
+"""The tensors that vLLM creates for one module: plain, quantised, or routed experts.
 
 Each function restates a ``create_weights`` of vLLM 0.32 and 0.33
 (``model_executor/layers/quantization``, named at each branch). Shapes are those of one rank.
@@ -6,17 +6,24 @@ Each function restates a ``create_weights`` of vLLM 0.32 and 0.33
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from tokenroom.models.quantization import dtype_bytes, matrix_bytes, schemes
-from tokenroom.models.spec import Scheme, Shard, Weight
+from tokenroom.models.spec import Role, Scheme, Shard, Weight
 
-ByType: TypeAlias = Counter[str]
-"""Bytes by PyTorch type."""
+
+class Tensor(NamedTuple):
+    """Alike tensors: their type, the bytes of one, and how many there are."""
+
+    dtype: str
+    num_bytes: int
+    times: int = 1
+
+
+Tensors: TypeAlias = list[Tensor]
 
 _FLOAT32: Final = "float32"
 _FP8: Final = "float8_e4m3fn"
@@ -47,9 +54,20 @@ def fused_name(weight: Weight) -> str:
     return f"{prefix}.{_FUSED.get(leaf, leaf)}"
 
 
-def plain_parameters(weight: Weight, dtype: str) -> ByType:
-    """A parameter kept in ``dtype``."""
-    return Counter({dtype: weight.parameters * dtype_bytes(dtype)})
+def plain_tensors(parts: Sequence[Weight], dtype: str) -> Tensors:
+    """Parameters merged into one and kept in ``dtype``, with their merged bias."""
+    element = dtype_bytes(dtype)
+    times = parts[0].count
+    found = [Tensor(dtype, element * sum(prod(part.shape) for part in parts), times)]
+    bias = sum(part.bias for part in parts)
+    if bias:
+        found.append(Tensor(dtype, element * bias, times))
+    return found
+
+
+def merges(weight: Weight) -> bool:
+    """Whether vLLM may merge a weight with its siblings; norms, routers and the rest stay apart."""
+    return weight.role is Role.LINEAR and len(weight.shape) == 2
 
 
 def _scale_blocks(scheme: Scheme, out_features: int, in_features: int) -> int:
@@ -66,77 +84,83 @@ def _words(elements: int, bits: float) -> int:
     return -(-int(elements * bits) // _INT32_BITS) * 4
 
 
-def linear_parameters(parts: Sequence[Weight], dtype: str) -> ByType:
+def _groups(scheme: Scheme, in_features: int) -> int:
+    return 1 if scheme.group_size == -1 else in_features // scheme.group_size
+
+
+def linear_tensors(parts: Sequence[Weight], dtype: str) -> Tensors:
     """A merged linear layer whose logical parts share a scheme, as often as their ``count``.
 
     Args:
         parts: This rank's piece of each part; all have the same inputs and scheme.
         dtype: Type of the model, which scales of integer layouts and biases have.
     """
-    one = _linear_parameters(parts, dtype)
+    found = _linear_tensors(parts, dtype)
+    bias = sum(part.bias for part in parts)
+    if bias:
+        found.append(Tensor(dtype, bias * dtype_bytes(dtype)))
     times = parts[0].count
-    return one if times == 1 else Counter({kind: times * size for kind, size in one.items()})
+    return [tensor._replace(times=times) for tensor in found if tensor.num_bytes]
 
 
-def _linear_parameters(parts: Sequence[Weight], dtype: str) -> ByType:
+def _linear_tensors(parts: Sequence[Weight], dtype: str) -> Tensors:
     scheme = parts[0].scheme
     out_features = sum(prod(part.shape[:-1]) for part in parts)
     in_features = parts[0].shape[-1]
-    total: ByType = Counter()
-    bias = sum(part.bias for part in parts)
-    if bias:
-        total[dtype] += bias * dtype_bytes(dtype)
-    if scheme is None:
-        total[dtype] += out_features * in_features * dtype_bytes(dtype)
-        return total
-    family = schemes.family(scheme)
     elements = out_features * in_features
+    if scheme is None:
+        return [Tensor(dtype, elements * dtype_bytes(dtype))]
+    family = schemes.family(scheme)
+    extra = scheme.extra_bytes_per_tensor
     if family == schemes.FP8:  # fp8.py Fp8LinearMethod, compressed_tensors_w8a8_fp8.py, modelopt.py
-        total[_FP8] += elements
         if scheme.block_shape is not None:
-            scale = _scale_type(scheme)
-            total[scale] += _scale_blocks(scheme, out_features, in_features) * dtype_bytes(scale)
-        elif scheme.group_size == -1:
-            total[_FLOAT32] += 4 * out_features
+            kind = _scale_type(scheme)
+            scales = _scale_blocks(scheme, out_features, in_features) * dtype_bytes(kind)
         else:
-            total[_FLOAT32] += 4 * len(parts)
-        total[_FLOAT32] += scheme.extra_bytes_per_tensor * len(parts)
-    elif family == schemes.INT8:  # compressed_tensors_w8a8_int8.py: one input scale a module
-        total["int8"] += elements
-        total[_FLOAT32] += 4 * (out_features if scheme.group_size == -1 else len(parts))
-        total[_FLOAT32] += scheme.extra_bytes_per_tensor
-    elif family in (schemes.AWQ, schemes.GPTQ):  # auto_awq.py, auto_gptq.py
+            kind = _FLOAT32
+            scales = 4 * (out_features if scheme.group_size == -1 else len(parts))
+        return [
+            Tensor(_FP8, elements),
+            Tensor(kind, scales),
+            Tensor(_FLOAT32, extra * len(parts)),
+        ]
+    if family == schemes.INT8:  # compressed_tensors_w8a8_int8.py: one input scale a module
+        scales = out_features if scheme.group_size == -1 else len(parts)
+        return [Tensor("int8", elements), Tensor(_FLOAT32, 4 * scales), Tensor(_FLOAT32, extra)]
+    if family in (schemes.AWQ, schemes.GPTQ):  # auto_awq.py, auto_gptq.py
+        scales = _groups(scheme, in_features) * out_features
+        return [
+            Tensor("int32", _words(elements, scheme.weight_bits)),
+            Tensor("int32", _words(scales, scheme.zero_point_bits)),
+            Tensor(dtype, scales * dtype_bytes(dtype)),
+            Tensor("int32", 4 * in_features if scheme.act_order else 0),
+        ]
+    if family == schemes.PACKED:  # compressed_tensors_wNa16.py
         groups = _groups(scheme, in_features)
-        total["int32"] += _words(elements, scheme.weight_bits)
-        total["int32"] += _words(groups * out_features, scheme.zero_point_bits)
-        total[dtype] += groups * out_features * dtype_bytes(dtype)
-        if scheme.act_order:
-            total["int32"] += 4 * in_features
-    elif family == schemes.PACKED:  # compressed_tensors_wNa16.py
-        groups = _groups(scheme, in_features)
-        total["int32"] += out_features * _words(in_features, scheme.weight_bits)
-        total["int32"] += groups * _words(out_features, scheme.zero_point_bits)
-        total[dtype] += groups * out_features * dtype_bytes(dtype)
-        total["int64"] += 16
-        if scheme.act_order:
-            total["int32"] += 4 * in_features
-    elif family == schemes.NVFP4:  # modelopt.py KNvfp4Static, compressed_tensors_w4a4_nvfp4.py
-        total["uint8"] += elements // 2
-        total[_FP8] += out_features * (in_features // scheme.group_size)
-        total[_FLOAT32] += scheme.extra_bytes_per_tensor * len(parts)
-    elif family in (schemes.MXFP4, schemes.MXFP8):  # ..._w4a4_mxfp4.py, modelopt.py
-        total["uint8" if family == schemes.MXFP4 else _FP8] += int(
-            elements * scheme.weight_bits / 8
-        )
-        total["uint8"] += out_features * (in_features // scheme.group_size)
-    else:  # bitsandbytes, HQQ, torchao, AQLM, GGUF keep each part as the checkpoint has it
-        for part in parts:
-            total["uint8"] += matrix_bytes(scheme, prod(part.shape[:-1]), part.shape[-1])
-    return total
-
-
-def _groups(scheme: Scheme, in_features: int) -> int:
-    return 1 if scheme.group_size == -1 else in_features // scheme.group_size
+        return [
+            Tensor("int32", out_features * _words(in_features, scheme.weight_bits)),
+            Tensor("int32", groups * _words(out_features, scheme.zero_point_bits)),
+            Tensor(dtype, groups * out_features * dtype_bytes(dtype)),
+            Tensor("int64", 16),
+            Tensor("int32", 4 * in_features if scheme.act_order else 0),
+        ]
+    if family == schemes.NVFP4:  # modelopt.py KNvfp4Static, compressed_tensors_w4a4_nvfp4.py
+        return [
+            Tensor("uint8", elements // 2),
+            Tensor(_FP8, out_features * (in_features // scheme.group_size)),
+            Tensor(_FLOAT32, extra * len(parts)),
+        ]
+    if family in (schemes.MXFP4, schemes.MXFP8):  # compressed_tensors_w4a4_mxfp4.py, modelopt.py
+        kind = "uint8" if family == schemes.MXFP4 else _FP8
+        return [
+            Tensor(kind, int(elements * scheme.weight_bits / 8)),
+            Tensor("uint8", out_features * (in_features // scheme.group_size)),
+        ]
+    # bitsandbytes, HQQ, torchao, AQLM and GGUF keep each part as the checkpoint has it
+    return [
+        Tensor("uint8", matrix_bytes(scheme, prod(part.shape[:-1]), part.shape[-1]))
+        for part in parts
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,9 +179,9 @@ NO_PADDING: Final = ExpertPadding()
 """Of no known backend."""
 
 
-def expert_parameters(
+def expert_tensors(
     parts: Sequence[Weight], dtype: str, padding: ExpertPadding = NO_PADDING
-) -> ByType:
+) -> Tensors:
     """The routed experts of a layer: ``w13`` (gate and up) and ``w2`` (down) of vLLM's FusedMoE.
 
     Args:
@@ -168,34 +192,18 @@ def expert_parameters(
     scheme = parts[0].scheme
     if scheme is not None:
         scheme, parts = _fitted(scheme, parts, padding)
-    experts = parts[0].count
-    first = [part for part in parts if part.shard is not Shard.ROW]
-    second = [part for part in parts if part.shard is Shard.ROW]
-    total: ByType = Counter()
-    bias = experts * sum(part.bias for part in parts)
-    if bias:
-        total[dtype] += bias * dtype_bytes(dtype)
-    if scheme is None:
-        elements = experts * sum(prod(part.shape) for part in parts)
-        total[dtype] += elements * dtype_bytes(dtype)
-        return total
-    family = schemes.family(scheme)
-    if family in (schemes.AWQ, schemes.GPTQ) and not _marlin_takes(scheme, parts):
-        return total + _wna16_parameters(scheme, parts, dtype)
-    for part in parts:
-        out_features, in_features = part.shape[-2], part.shape[-1]
-        total.update(_expert_matrix(scheme, family, experts, out_features, in_features, dtype))
-    if family == schemes.FP8 and scheme.extra_bytes_per_tensor:
-        # fp8.py Fp8MoEMethod: one input scale an expert for gate and up together
-        total[_FLOAT32] += 4 * experts * (bool(first) + bool(second))
-    elif family == schemes.NVFP4:  # modelopt.py ModelOptNvFp4FusedMoE: both scales, A16 or not
-        total[_FLOAT32] += 8 * experts * len(parts)
-    elif family == schemes.GPTQ and not bias:  # auto_gptq.py: zero biases, dropped after loading
-        zeros = sum(part.shape[-2] for part in parts)
-        total[dtype] += experts * zeros * dtype_bytes(dtype)
-    elif family == schemes.PACKED:  # compressed_tensors_moe_wna16.py: (experts, 2) twice, in dtype
-        total[dtype] += 2 * 2 * experts * dtype_bytes(dtype)
-    return total
+    found: Tensors = []
+    for first in (True, False):
+        group = [part for part in parts if (part.shard is not Shard.ROW) is first]
+        if not group:
+            continue
+        found += _expert_group(scheme, group, dtype, _marlin_takes(scheme, parts))
+        bias = sum(part.bias for part in group)
+        if not bias and scheme is not None and schemes.family(scheme) == schemes.GPTQ:
+            # auto_gptq.py: zero biases, dropped after loading; none where Marlin is not used
+            bias = sum(part.shape[-2] for part in group) if _marlin_takes(scheme, parts) else 0
+        found.append(Tensor(dtype, group[0].count * bias * dtype_bytes(dtype)))
+    return [tensor for tensor in found if tensor.num_bytes]
 
 
 def _hidden_and_intermediate(parts: Sequence[Weight]) -> tuple[int, int]:
@@ -209,7 +217,7 @@ def _fitted(
     """Scheme and shapes as adapted to a rank's share of the intermediate dimension.
 
     Block scales are refined to a block that divides it (``fused_moe/oracle/fp8.py``
-    ``refine_fp8_moe_block_shape``, since 0.27); MXFP4 dimensions are rounded up.
+    ``refine_fp8_moe_block_shape``); MXFP4 dimensions are rounded up.
     """
     hidden, intermediate = _hidden_and_intermediate(parts)
     if schemes.family(scheme) == schemes.FP8 and scheme.block_shape is not None:
@@ -230,8 +238,10 @@ def _fitted(
     return scheme, parts
 
 
-def _marlin_takes(scheme: Scheme, parts: Sequence[Weight]) -> bool:
+def _marlin_takes(scheme: Scheme | None, parts: Sequence[Weight]) -> bool:
     """``marlin_utils.py`` ``check_moe_marlin_supports_config`` with padding of tiles allowed."""
+    if scheme is None or schemes.family(scheme) not in (schemes.AWQ, schemes.GPTQ):
+        return False
     hidden, intermediate = _hidden_and_intermediate(parts)
     group = scheme.group_size
     return (
@@ -241,54 +251,77 @@ def _marlin_takes(scheme: Scheme, parts: Sequence[Weight]) -> bool:
     )
 
 
-def _wna16_parameters(scheme: Scheme, parts: Sequence[Weight], dtype: str) -> ByType:
-    """Experts that Marlin cannot take: ``moe_wna16.py``, groups halved until they fit."""
-    hidden, intermediate = _hidden_and_intermediate(parts)
-    group = scheme.group_size
-    while group > _SMALLEST_REFINED_BLOCK and (intermediate % group or hidden % group):
-        group //= 2
-    has_zero_points = scheme.name != schemes.GPTQ
-    total: ByType = Counter()
-    for part in parts:
-        out_features, in_features = part.shape[-2], part.shape[-1]
-        scales = out_features * (in_features // group)
-        total["uint8"] += int(part.count * out_features * in_features * scheme.weight_bits / 8)
-        total[dtype] += part.count * scales * dtype_bytes(dtype)
-        if has_zero_points:
-            total["uint8"] += int(part.count * scales * scheme.weight_bits / 8)
-    return total
-
-
-def _expert_matrix(
-    scheme: Scheme, family: str, experts: int, out_features: int, in_features: int, dtype: str
-) -> ByType:
+def _expert_group(
+    scheme: Scheme | None, group: Sequence[Weight], dtype: str, marlin: bool
+) -> Tensors:
+    """The tensors of ``w13`` or of ``w2``."""
+    experts = group[0].count
+    in_features = group[0].shape[-1]
+    out_features = sum(part.shape[-2] for part in group)
     elements = experts * out_features * in_features
-    total: ByType = Counter()
-    if family == schemes.FP8:
-        total[_FP8] += elements
+    if scheme is None:
+        return [Tensor(dtype, elements * dtype_bytes(dtype))]
+    family = schemes.family(scheme)
+    if family == schemes.FP8:  # fp8.py Fp8MoEMethod: one input scale an expert for gate and up
         if scheme.block_shape is not None:
-            scales = _scale_blocks(scheme, out_features, in_features)
+            scales = sum(_scale_blocks(scheme, part.shape[-2], in_features) for part in group)
         else:
-            scales = out_features if scheme.group_size == -1 else 1
-        total[_FLOAT32] += 4 * experts * scales
-    elif family == schemes.INT8:
-        total["int8"] += elements
-        total[_FLOAT32] += 4 * experts * (out_features if scheme.group_size == -1 else 1)
-    elif family in (schemes.AWQ, schemes.GPTQ, schemes.PACKED):
+            scales = out_features if scheme.group_size == -1 else len(group)
+        static = 4 * experts if scheme.extra_bytes_per_tensor else 0
+        return [
+            Tensor(_FP8, elements),
+            Tensor(_FLOAT32, 4 * experts * scales),
+            Tensor(_FLOAT32, static),
+        ]
+    if family == schemes.INT8:  # compressed_tensors_moe_w8a8_int8.py
+        scales = out_features if scheme.group_size == -1 else len(group)
+        return [Tensor("int8", elements), Tensor(_FLOAT32, 4 * experts * scales)]
+    if family in (schemes.AWQ, schemes.GPTQ) and not marlin:
+        return _wna16_tensors(scheme, group, dtype)
+    if family in (schemes.AWQ, schemes.GPTQ, schemes.PACKED):
         scales = experts * _groups(scheme, in_features) * out_features
-        total["int32"] += _words(elements, scheme.weight_bits)
-        total["int32"] += _words(scales, scheme.zero_point_bits)
-        total[dtype] += scales * dtype_bytes(dtype)
-        if scheme.act_order:
-            total["int32"] += 2 * 4 * experts * in_features  # the index and its sorting
-    elif family == schemes.NVFP4:
-        total["uint8"] += elements // 2
-        total[_FP8] += experts * out_features * (in_features // scheme.group_size)
-    elif family in (schemes.MXFP4, schemes.MXFP8):
-        total["uint8" if family == schemes.MXFP4 else _FP8] += int(
-            elements * scheme.weight_bits / 8
-        )
-        total["uint8"] += experts * out_features * (in_features // scheme.group_size)
-    else:
-        total["uint8"] += experts * matrix_bytes(scheme, out_features, in_features)
-    return total
+        # compressed_tensors_moe_wna16.py keeps the shapes, (experts, 2), in the model's type
+        shapes = 2 * experts * dtype_bytes(dtype) if family == schemes.PACKED else 0
+        index = 4 * experts * in_features if scheme.act_order else 0  # and its sorting
+        return [
+            Tensor("int32", _words(elements, scheme.weight_bits)),
+            Tensor("int32", _words(scales, scheme.zero_point_bits)),
+            Tensor(dtype, scales * dtype_bytes(dtype)),
+            Tensor(dtype, shapes),
+            Tensor("int32", index),
+            Tensor("int32", index),
+        ]
+    if family == schemes.NVFP4:  # modelopt.py ModelOptNvFp4FusedMoE: both scales, A16 or not
+        return [
+            Tensor("uint8", elements // 2),
+            Tensor(_FP8, experts * out_features * (in_features // scheme.group_size)),
+            Tensor(_FLOAT32, 8 * experts * len(group)),
+        ]
+    if family in (schemes.MXFP4, schemes.MXFP8):  # mxfp4.py, modelopt.py
+        kind = "uint8" if family == schemes.MXFP4 else _FP8
+        return [
+            Tensor(kind, int(elements * scheme.weight_bits / 8)),
+            Tensor("uint8", experts * out_features * (in_features // scheme.group_size)),
+        ]
+    return [
+        Tensor("uint8", experts * matrix_bytes(scheme, part.shape[-2], in_features))
+        for part in group
+    ]
+
+
+def _wna16_tensors(scheme: Scheme, group: Sequence[Weight], dtype: str) -> Tensors:
+    """Experts that Marlin cannot take: ``moe_wna16.py``, groups halved until they fit."""
+    experts = group[0].count
+    out_features = sum(part.shape[-2] for part in group)
+    in_features = group[0].shape[-1]
+    size = scheme.group_size
+    part = group[0].shape[-2]
+    while size > _SMALLEST_REFINED_BLOCK and (in_features % size or part % size):
+        size //= 2
+    scales = experts * out_features * (in_features // size)
+    zeros = int(scales * scheme.weight_bits / 8) if scheme.name != schemes.GPTQ else 0
+    return [
+        Tensor("uint8", int(experts * out_features * in_features * scheme.weight_bits / 8)),
+        Tensor(dtype, scales * dtype_bytes(dtype)),
+        Tensor("uint8", zeros),
+    ]

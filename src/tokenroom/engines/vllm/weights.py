@@ -12,18 +12,19 @@ import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Final, TypeAlias
 
-from tokenroom.engines.vllm.buffers import position_table_bytes
+from tokenroom.engines.vllm.buffers import position_table_sizes
 from tokenroom.engines.vllm.parameters import (
     NO_PADDING,
-    ByType,
     ExpertPadding,
-    expert_parameters,
+    Tensor,
+    Tensors,
+    expert_tensors,
     fused_name,
-    linear_parameters,
-    plain_parameters,
+    linear_tensors,
+    merges,
+    plain_tensors,
 )
 from tokenroom.engines.vllm.weight_types import (
     every_stage,
@@ -32,7 +33,9 @@ from tokenroom.engines.vllm.weight_types import (
     router_bias_elements,
 )
 from tokenroom.errors import DeploymentError
+from tokenroom.memory.caching_allocator import allocated_bytes
 from tokenroom.memory.weights import Component, component_of, kv_heads_of, local_weight
+from tokenroom.models.quantization import dtype_bytes
 from tokenroom.models.spec import (
     Attention,
     LatentAttention,
@@ -43,7 +46,7 @@ from tokenroom.models.spec import (
     Weight,
 )
 
-Parts: TypeAlias = dict[Component, ByType]
+Parts: TypeAlias = list[tuple[Component, Tensor]]
 
 NEWEST_VERSION: Final = (0, 33, 0)
 """The newest vLLM version whose sources were read."""
@@ -58,6 +61,8 @@ class WeightBreakdown:
         by_dtype: The same bytes by PyTorch type.
         total_bytes: Their sum.
         buffer_bytes: Position tables kept beside the parameters (0 as created).
+        allocated_bytes: What PyTorch's allocator charges for both, rounding included: the figure
+            of "Model loading took".
         first_layer: Index of the rank's first block.
         num_layers: How many blocks it has.
     """
@@ -66,6 +71,7 @@ class WeightBreakdown:
     by_dtype: Mapping[str, int]
     total_bytes: int
     buffer_bytes: int
+    allocated_bytes: int
     first_layer: int
     num_layers: int
 
@@ -128,7 +134,7 @@ def stage_layers(
 
 
 class _Builder:
-    """Adds up the parameters of one rank."""
+    """Lists the tensors of one rank."""
 
     def __init__(
         self, spec: ModelSpec, ranks: Ranks, dtype: str, loaded: bool, padding: ExpertPadding
@@ -138,12 +144,6 @@ class _Builder:
         self.dtype = dtype
         self.loaded = loaded
         self.padding = padding
-        self.parts: Parts = {}
-
-    def add(self, component: Component, found: ByType, times: int = 1) -> None:
-        into = self.parts.setdefault(component, Counter())
-        for dtype, num_bytes in found.items():
-            into[dtype] += times * num_bytes
 
     def local(self, weight: Weight, kv_heads: int) -> Weight:
         ranks = self.ranks
@@ -159,57 +159,62 @@ class _Builder:
         return local_weight(weight, tp=ranks.tp, kv_heads=kv_heads, expert_tp=ranks.expert_ranks)
 
     def section(self, name: str, weights: Sequence[Weight], kv_heads: int = 1) -> Parts:
-        """Parameters of a group of weights, merged as vLLM merges them."""
-        before, self.parts = self.parts, {}
-        linears: dict[tuple[str, Scheme | None], list[Weight]] = {}
-        experts: dict[Component, list[Weight]] = {}
-        for weight in weights:
+        """Tensors of a group of weights, merged as vLLM merges them, in their order."""
+        merged: dict[_Merge, list[Weight]] = {}
+        for number, weight in enumerate(weights):
             piece = self.local(weight, kv_heads)
             component = component_of(name, weight)
-            scheme = weight.scheme
+            key: _Merge
             if weight.expert:
-                experts.setdefault(component, []).append(piece)
-            elif scheme is None or is_created_plain(self.spec, weight):
-                dtype = kept_type(self.spec, weight, self.dtype)
-                self.add(component, plain_parameters(piece, dtype))
+                key = (component, "experts", "", None, 0)
+            elif weight.scheme is None or is_created_plain(self.spec, weight):
+                kept = kept_type(self.spec, weight, self.dtype)
+                apart = -1 if merges(weight) else number
+                key = (component, fused_name(weight), kept, None, apart)
             else:
-                linears.setdefault((fused_name(weight), scheme), []).append(piece)
-        for pieces in linears.values():
-            self.add(component_of(name, pieces[0]), linear_parameters(pieces, self.dtype))
-        for component, pieces in experts.items():
-            self.add(component, expert_parameters(pieces, self.dtype, self.padding))
-        self.parts, found = before, self.parts
+                key = (component, fused_name(weight), "", weight.scheme, -1)
+            merged.setdefault(key, []).append(piece)
+        found: Parts = []
+        for (component, module, kept, scheme, _), pieces in merged.items():
+            if module == "experts" and pieces[0].expert:
+                tensors = expert_tensors(pieces, self.dtype, self.padding)
+            elif scheme is None:
+                tensors = plain_tensors(pieces, kept)
+            else:
+                tensors = linear_tensors(pieces, self.dtype)
+            found += [(component, tensor) for tensor in tensors]
         return found
 
     def layer(self, layer: Layer) -> Parts:
-        """Parameters of one block."""
+        """Tensors of one block."""
         found = self.section("layers", layer.weights, kv_heads_of(layer))
         biases = router_bias_elements(self.spec, layer)
         if biases:
-            found.setdefault(Component.ROUTER, Counter())["float32"] += 4 * biases
-        into = found.setdefault(Component.ATTENTION, Counter())
-        if self.loaded:
-            into.update(self._latent_copies(layer))
-        else:
-            into.update(self._scale_placeholders(layer))
+            found.append((Component.ROUTER, Tensor("float32", 4 * biases)))
+        extra = self._latent_copies(layer) if self.loaded else self._scale_placeholders(layer)
+        found += [(Component.ATTENTION, tensor) for tensor in extra if tensor.num_bytes]
         return found
 
-    def _latent_copies(self, layer: Layer) -> ByType:
+    def _latent_copies(self, layer: Layer) -> Tensors:
         """The two halves of ``kv_b_proj`` that latent attention keeps unquantised for decoding.
 
         ``mla_attention.py`` ``process_weights_after_loading``: W_UK_T and W_UV, beside the layer's
         own ``kv_b_proj``, which prefill uses.
         """
-        if not any(isinstance(mixer, LatentAttention) for mixer in layer.mixers):
-            return Counter()
-        total: ByType = Counter()
-        for weight in layer.weights:
-            if weight.name.endswith("kv_b_proj"):
-                piece = self.local(weight, 1)
-                total[self.dtype] += prod(piece.shape) * 2
-        return total
+        found: Tensors = []
+        for mixer in layer.mixers:
+            if not isinstance(mixer, LatentAttention):
+                continue
+            for weight in layer.weights:
+                if weight.name.endswith("kv_b_proj"):
+                    piece = self.local(weight, 1)
+                    heads = mixer.num_heads // self.ranks.tp
+                    element = dtype_bytes(self.dtype) * heads * piece.shape[-1]
+                    found.append(Tensor(self.dtype, element * mixer.qk_nope_head_dim))
+                    found.append(Tensor(self.dtype, element * mixer.v_head_dim))
+        return found
 
-    def _scale_placeholders(self, layer: Layer) -> ByType:
+    def _scale_placeholders(self, layer: Layer) -> Tensors:
         """Scales of the KV cache that a quantised model creates and drops after loading.
 
         ``kv_cache.py`` ``BaseKVCacheMethod``: query, key, value and probability scales, in the
@@ -217,23 +222,24 @@ class _Builder:
         float32 and three zero points in the model's type.
         """
         method = self.spec.quantization
-        softmax = sum(
-            isinstance(mixer, Attention) and mixer.shares_kv_of is None for mixer in layer.mixers
-        )
+        element = dtype_bytes(self.dtype)
+        softmax = sum(isinstance(mixer, Attention) for mixer in layer.mixers)
         latent = sum(isinstance(mixer, LatentAttention) for mixer in layer.mixers)
         if method == "compressed-tensors":
-            return Counter({"float32": 12 * softmax, self.dtype: 6 * softmax})
+            return [
+                Tensor("float32", 12 * softmax),
+                Tensor(self.dtype, 3 * element * softmax),
+            ]
         if method in ("fp8", "quark", "fbgemm_fp8"):
-            return Counter({self.dtype: 8 * softmax})
+            return [Tensor(self.dtype, 4 * element * softmax)]
         if method in ("modelopt", "modelopt_fp4", "modelopt_mxfp8"):
-            return Counter({self.dtype: 8 * (softmax + latent)})
+            return [Tensor(self.dtype, 4 * element * (softmax + latent))]
         if method == "modelopt_mixed" and self.spec.kv_cache_dtype is not None:
-            return Counter({self.dtype: 8 * softmax})
-        return Counter()
+            return [Tensor(self.dtype, 4 * element * softmax)]
+        return []
 
-    def merge(self, found: Parts, times: int = 1) -> None:
-        for component, by_type in found.items():
-            self.add(component, by_type, times)
+
+_Merge: TypeAlias = tuple[Component, str, str, Scheme | None, int]
 
 
 def rank_weights(
@@ -297,47 +303,69 @@ def _rank_weights(
     model_dtype = dtype or ("bfloat16" if spec.dtype == "float32" else spec.dtype)
     builder = _Builder(spec, ranks, model_dtype, loaded, padding)
     stage = stage_layers(spec.num_layers, ranks.pp, ranks.pp_rank, ranks.layer_partition)
-    counts: Counter[int] = Counter(id(spec.layers[number]) for number in stage)
-    for layer, _ in spec.layer_kinds:
-        if counts[id(layer)]:
-            builder.merge(builder.layer(layer), counts[id(layer)])
-    first, last = ranks.pp_rank == 0, ranks.pp_rank == ranks.pp - 1
-    everywhere = every_stage(spec, version)
-    embedding = [weight for weight in spec.input_weights if weight.role is Role.EMBEDDING]
-    if first:
-        builder.merge(builder.section("embedding", spec.input_weights))
-        for layer in spec.encoder_layers:
-            builder.merge(builder.section("encoder", layer.weights, kv_heads_of(layer)))
-        if towers:
-            for tower in spec.towers:
-                builder.merge(builder.section(tower.name, tower.weights))
-    elif "embedding" in everywhere or (last and spec.tied_embeddings):
-        builder.merge(builder.section("embedding", embedding))
-    if last:
-        builder.merge(builder.section("head", spec.output_weights))
-        if mtp:
-            for layer in spec.mtp_layers:
-                builder.merge(builder.section("mtp", layer.weights, kv_heads_of(layer)))
-    else:
+    kinds: dict[int, Parts] = {}
+    blocks: list[Parts] = []
+    for number in stage:
+        layer = spec.layers[number]
+        if id(layer) not in kinds:
+            kinds[id(layer)] = builder.layer(layer)
+        blocks.append(kinds[id(layer)])
+    tables = position_table_sizes(spec, model_dtype, version) if loaded else []
+    sections = [_before(builder, towers, version), *blocks, _after(builder, mtp, version)]
+    components: Counter[Component] = Counter()
+    by_dtype: Counter[str] = Counter()
+    sizes: list[int] = []
+    for number, section in enumerate(sections):
+        for component, tensor in section:
+            num_bytes = tensor.num_bytes * tensor.times
+            components[component] += num_bytes
+            by_dtype[tensor.dtype] += num_bytes
+            sizes += [tensor.num_bytes] * tensor.times
+        if number == 0:
+            sizes += tables
+    return WeightBreakdown(
+        components=dict(components),
+        by_dtype=dict(by_dtype),
+        total_bytes=components.total(),
+        buffer_bytes=sum(tables),
+        allocated_bytes=allocated_bytes(sizes),
+        first_layer=stage.start,
+        num_layers=len(stage),
+    )
+
+
+def _before(builder: _Builder, towers: bool, version: tuple[int, ...]) -> Parts:
+    """What a stage has before its blocks."""
+    spec, ranks = builder.spec, builder.ranks
+    if ranks.pp_rank > 0:
+        last = ranks.pp_rank == ranks.pp - 1
+        if "embedding" not in every_stage(spec, version) and not (last and spec.tied_embeddings):
+            return []
+        tables = [weight for weight in spec.input_weights if weight.role is Role.EMBEDDING]
+        return builder.section("embedding", tables)
+    found: Parts = []
+    if towers:
+        for tower in spec.towers:
+            found += builder.section(tower.name, tower.weights)
+    found += builder.section("embedding", spec.input_weights)
+    for layer in spec.encoder_layers:
+        found += builder.section("encoder", layer.weights, kv_heads_of(layer))
+    return found
+
+
+def _after(builder: _Builder, mtp: bool, version: tuple[int, ...]) -> Parts:
+    """What a stage has after its blocks."""
+    spec, ranks = builder.spec, builder.ranks
+    if ranks.pp_rank < ranks.pp - 1:
+        everywhere = every_stage(spec, version)
         kept = [
             weight
             for weight in spec.output_weights
             if ("norm" if weight.role is Role.NORM else "head") in everywhere
         ]
-        builder.merge(builder.section("head", kept))
-    by_dtype: ByType = Counter()
-    for by_type in builder.parts.values():
-        by_dtype.update(by_type)
-    components = {
-        component: sum(by_type.values())
-        for component, by_type in builder.parts.items()
-        if sum(by_type.values())
-    }
-    return WeightBreakdown(
-        components=components,
-        by_dtype={dtype: count for dtype, count in by_dtype.items() if count},
-        total_bytes=sum(components.values()),
-        buffer_bytes=position_table_bytes(spec, model_dtype, version) if loaded else 0,
-        first_layer=stage.start,
-        num_layers=len(stage),
-    )
+        return builder.section("head", kept)
+    found = builder.section("head", spec.output_weights)
+    if mtp:
+        for layer in spec.mtp_layers:
+            found += builder.section("mtp", layer.weights, kv_heads_of(layer))
+    return found
