@@ -146,6 +146,14 @@ def indexer_bytes_per_token(indexer: Indexer) -> int:
     return indexer.head_dim + indexer.head_dim // 128 * 4
 
 
+def key_indexer_bytes_per_token(indexer: Indexer, dtype: str) -> int:
+    """Bytes one token adds to the key cache of an indexer over plain attention: unscaled keys.
+
+    They stay in the model's own type. Source: vLLM 0.32 models/minimax_m3/common/indexer.py.
+    """
+    return indexer.head_dim * element_bytes(dtype)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrentState:
     """The tensors a recurrent layer keeps for one sequence on one rank.
@@ -256,7 +264,8 @@ def mixer_bytes(
     """Bytes one layer's mixer keeps for a request of ``tokens`` on one rank.
 
     A compressed latent cache keeps a state per ``compress_ratio`` tokens beside the window of
-    plain ones. ``state_dtype`` is the type of recurrent states, ``kv_dtype`` when None.
+    plain ones. ``state_dtype`` is the model's own type, which recurrent states (``kv_dtype`` when
+    None) and the keys of an indexer (16 bits when None) are kept in.
     """
     if isinstance(mixer, Recurrent):
         state = recurrent_state(
@@ -270,7 +279,10 @@ def mixer_bytes(
         per_token = attention_bytes_per_token(
             mixer, kv_dtype, tensor_parallel_size=tensor_parallel_size
         )
-        return per_token * kept_tokens(mixer, tokens, encoder_tokens=encoder_tokens)
+        kept = per_token * kept_tokens(mixer, tokens, encoder_tokens=encoder_tokens)
+        if mixer.indexer is None:
+            return kept
+        return kept + tokens * key_indexer_bytes_per_token(mixer.indexer, state_dtype or "bfloat16")
     state_bytes = latent_bytes_per_token(mixer, kv_dtype)
     total = state_bytes * kept_tokens(mixer, tokens)
     index_bytes = indexer_bytes_per_token(mixer.indexer) if mixer.indexer else 0

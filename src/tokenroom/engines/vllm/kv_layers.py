@@ -30,6 +30,7 @@ from tokenroom.memory.kv_cache import (
     attention_cell_bytes,
     element_bytes,
     indexer_bytes_per_token,
+    key_indexer_bytes_per_token,
     kv_heads_per_rank,
     latent_bytes_per_token,
     recurrent_state,
@@ -53,6 +54,10 @@ openpangu.py); all others pad them to the keys'."""
 _EXPANDED_LATENTS: Final = frozenset({"minicpm3"})
 """Model types with latent attention that vLLM runs, and stores, as full attention over all heads
 (model_executor/models/minicpm3.py; absent from config/model.py ``is_deepseek_mla``)."""
+
+_HEEDED_STATE_DTYPES: Final = ("Qwen3_5", "Qwen4Exp", "ColQwen3_5", "NemotronH")
+"""Architectures whose configuration's state type vLLM takes for ``auto``
+(model_executor/models/config.py ``MODELS_CONFIG_MAP``); others keep states as convolutions."""
 
 _HALF_PRECISION: Final = frozenset({"float16", "bfloat16"})
 
@@ -216,6 +221,15 @@ def _attention(mixer: Attention, context: _Context) -> Iterator[KVCacheSpec]:
             block_size=block, num_kv_heads=heads, cell_bytes=cell, chunk=mixer.chunk
         )
         return
+    if mixer.indexer is not None:
+        dtype = running_dtype(context.spec, context.settings)
+        yield MLAAttentionSpec(
+            block_size=block,
+            num_kv_heads=1,
+            cell_bytes=key_indexer_bytes_per_token(mixer.indexer, dtype),
+            layout=dtype,
+            indexer=True,
+        )
     if mixer.window is None:
         yield FullAttentionSpec(block_size=block, num_kv_heads=heads, cell_bytes=cell)
         return
@@ -369,11 +383,15 @@ def _state_tensors(
     convolution = settings.mamba_cache_dtype
     if convolution == "auto":
         convolution = running_dtype(spec, settings)
-    recurrent = settings.mamba_ssm_cache_dtype
+    recurrent: str | None = settings.mamba_ssm_cache_dtype
+    if recurrent == "auto":
+        heeded = spec.architecture.startswith(_HEEDED_STATE_DTYPES)
+        own = heeded or mixer.kind is Recurrence.KIMI_DELTA
+        recurrent = None if own else convolution
     state = recurrent_state(
         mixer,
         convolution_dtype=convolution,
-        recurrent_dtype=None if recurrent == "auto" else recurrent,
+        recurrent_dtype=recurrent,
         tensor_parallel_size=settings.tensor_parallel_size,
         num_speculative_tokens=settings.num_speculative_tokens,
     )
