@@ -94,12 +94,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
-        code = cli.main(
-            None if arguments is None else list(arguments),
-            prog_name="tokenroom",
-            standalone_mode=False,
-        )
+        # Not cli.main(): it ends the process with 1, our "no", when a pipe's reader goes away.
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        with cli.make_context("tokenroom", given) as context:
+            code = cli.invoke(context)
         sys.stdout.flush()
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
     except (TokenroomError, click.ClickException) as error:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
         return _fail(text)

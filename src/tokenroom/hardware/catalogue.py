@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tokenroom.errors import HardwareError
 from tokenroom.hardware.accelerator import Accelerator
@@ -21,15 +21,14 @@ from tokenroom.hardware.names import PartName, read_name, split_count, without_r
 from tokenroom.hardware.records import Record, Slice, read_record
 
 ENVIRONMENT_VARIABLE: Final = "TOKENROOM_GPUS"
+_Item: TypeAlias = tuple[Mapping[str, Any], str]
 _BUNDLED: Final = Path(__file__).parent / "data" / "accelerators.json"
 
 
 class Catalogue:
     """Accelerators by name. Build it with :func:`load_catalogue`."""
 
-    def __init__(
-        self, items: Sequence[tuple[Mapping[str, Any], str]], legend: Mapping[str, str]
-    ) -> None:
+    def __init__(self, items: Sequence[_Item], legend: Mapping[str, str]) -> None:
         """Index the names of ``items``, pairs of raw record and how to call it in an error.
 
         Of two items with the same key or the same name, the later one counts.
@@ -144,7 +143,10 @@ def load_catalogue(path: Path | None = None) -> Catalogue:
     named = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
     if path is None and named:
         path = Path(named)
-    return _load(path)
+    bundled = _bundled()
+    if path is None:
+        return bundled
+    return _extend(bundled._items.values(), bundled._legend, _read_file(path), path.name)
 
 
 def find_accelerator(name: str, catalogue: Catalogue | None = None) -> Accelerator:
@@ -206,21 +208,17 @@ def custom_accelerator(
 
 
 @cache
-def _load(path: Path | None) -> Catalogue:
-    bundled = json.loads(_BUNDLED.read_bytes())
-    items = [(item, f"{item['key']} of the catalogue") for item in bundled["accelerators"]]
-    if path is None:
-        return Catalogue(items, bundled["legend"])
-    return _extend(items, bundled["legend"], _read_file(path), path.name)
+def _bundled() -> Catalogue:
+    data = json.loads(_BUNDLED.read_bytes())
+    items = [(item, f"{item['key']} of the catalogue") for item in data["accelerators"]]
+    return Catalogue(items, data["legend"])
 
 
-def _extend(
-    items: list[tuple[Mapping[str, Any], str]], legend: Mapping[str, str], raw: object, file: str
-) -> Catalogue:
+def _extend(items: Iterable[_Item], legend: Mapping[str, str], raw: object, file: str) -> Catalogue:
     """The bundled items less those a user's file gives anew by key or name, and the user's."""
     if not isinstance(raw, Mapping) or not isinstance(raw.get("accelerators"), list):
         raise HardwareError(f"{file} has no list 'accelerators'; give one table a GPU in it")
-    own: list[tuple[Mapping[str, Any], str]] = []
+    own: list[_Item] = []
     claimed: set[PartName] = set()
     for position, item in enumerate(raw["accelerators"]):
         where = f"accelerators[{position}] in {file}"

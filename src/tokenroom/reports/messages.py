@@ -67,6 +67,32 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "segment.context": ("in use before", "启动前已占用"),
     "segment.free": ("free", "空闲"),
     "segment.missing": ("does not fit", "放不下"),
+    "refusal.weights_too_big": (
+        "The weights alone need {needed_bytes} a GPU, {missing_bytes} more than the "
+        "{available_bytes} the engine may use.",
+        "仅权重每张 GPU 就需要 {needed_bytes}，比引擎可用的 {available_bytes} 多 {missing_bytes}。",
+    ),
+    "refusal.free_below_budget": (
+        "Only {available_bytes} of GPU memory is free at start, less than the {needed_bytes} the "
+        "engine claims.",
+        "启动时空闲显存仅 {available_bytes}，少于引擎要占用的 {needed_bytes}。",
+    ),
+    "refusal.no_room_for_kv": (
+        "Weights, activations and the engine's reserve leave no room for the KV cache: one block "
+        "needs {needed_bytes}, {available_bytes} is left.",
+        "权重、激活与引擎预留之后没有 KV 缓存的空间："
+        "一个块需要 {needed_bytes}，只剩 {available_bytes}。",
+    ),
+    "refusal.kv_below_one_request": (
+        "One request of the full context needs {needed_bytes} of KV cache, but only "
+        "{available_bytes} is left for it.",
+        "一个占满上下文的请求需要 {needed_bytes} 的 KV 缓存，但只剩 {available_bytes}。",
+    ),
+    "refusal.cuda_graphs": (
+        "Capturing the CUDA graphs needs {needed_bytes}, but only {available_bytes} is free by "
+        "then.",
+        "捕获 CUDA 图需要 {needed_bytes}，但那时只剩 {available_bytes}。",
+    ),
     "plot.memory": ("Memory per GPU (GiB)", "每张 GPU 的显存（GiB）"),
     "plot.capacity": ("GPU memory {capacity_bytes}", "GPU 显存 {capacity_bytes}"),
     "plot.budget": ("engine budget {budget_bytes}", "引擎预算 {budget_bytes}"),

@@ -303,7 +303,7 @@ def _cycle(count: int) -> list[str]:
 
 @contextmanager
 def _style(file: Path) -> Iterator[None]:
-    """matplotlib with this module's settings, its user's own put back afterwards."""
+    """Matplotlib with this module's settings, its user's own put back afterwards."""
     if file.suffix.lower().lstrip(".") not in FORMATS:
         raise TokenroomError(
             f"the plot file {file.name!r} ends in {file.suffix!r}; it may end in "
@@ -314,12 +314,13 @@ def _style(file: Path) -> Iterator[None]:
 
     # Many Chinese fonts come in one weight; that headings then use it is no reason to warn.
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
-    settings: dict[str, Any] = {
-        "font.family": ["DejaVu Sans", *([cjk] if cjk else [])],
-        "svg.fonttype": "none",
-        "svg.hashsalt": "tokenroom",
-    }
-    with rc_context(settings):
+    with rc_context(
+        {
+            "font.family": ["DejaVu Sans", *([cjk] if cjk else [])],
+            "svg.fonttype": "none",
+            "svg.hashsalt": "tokenroom",
+        }
+    ):
         yield
 
 

@@ -1,0 +1,112 @@
+import os
+import subprocess
+import sys
+from importlib import import_module
+
+import click
+import pytest
+
+from tokenroom.cli.main import COMMANDS, main
+from tokenroom.errors import DeploymentError
+
+Capture = pytest.CaptureFixture[str]
+
+
+def command_that(action: object) -> click.Command:
+    return click.Command("gpus", callback=action)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_command_is_what_the_list_says(name: str) -> None:
+    command = import_module(COMMANDS[name][0]).command
+    assert command.name == name
+    assert command.help is not None
+    assert command.help.splitlines()[0] == COMMANDS[name][1]
+
+
+def test_help_lists_every_command(capsys: Capture) -> None:
+    for arguments in ([], ["--help"], ["-h"]):
+        assert main(arguments) == 0
+        out = capsys.readouterr().out
+        assert all(name in out for name in COMMANDS)
+
+
+def test_version_is_printed(capsys: Capture) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("tokenroom ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["fitt"], "there is no command 'fitt'; did you mean fit?"),
+        (["zzzzzz"], "there is no command 'zzzzzz'; try fit, gpus"),
+        (["gpus", "--jsno"], "No such option"),
+        (["--lang", "fr", "gpus"], "'fr' is not one of 'en', 'zh'"),
+    ],
+)
+def test_a_mistake_gets_one_line_and_code_2(
+    arguments: list[str], sentence: str, capsys: Capture
+) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("tokenroom: error: ")
+    assert captured.err.count("\n") == 1
+    assert sentence in captured.err
+
+
+def test_an_error_of_the_library_gets_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def refuse() -> None:
+        raise DeploymentError("tensor_parallel_size is 3;\nit must divide 32")
+
+    monkeypatch.setattr("tokenroom.cli.gpus.command", command_that(refuse))
+    assert main(["gpus"]) == 2
+    assert (
+        capsys.readouterr().err
+        == "tokenroom: error: tensor_parallel_size is 3; it must divide 32\n"
+    )
+    monkeypatch.setenv("LANG", "zh_CN.UTF-8")
+    assert main(["gpus"]) == 2
+    assert capsys.readouterr().err.startswith("tokenroom：错误：")
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_command_decides_the_exit_code(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tokenroom.cli.gpus.command", command_that(lambda: code))
+    assert main(["gpus"]) == code
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, click.Abort])
+def test_an_interrupt_ends_with_130(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def stop() -> None:
+        raise error
+
+    monkeypatch.setattr("tokenroom.cli.gpus.command", command_that(stop))
+    assert main(["gpus"]) == 130
+    assert capsys.readouterr().err.strip() == "tokenroom: interrupted"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX pipe")
+@pytest.mark.parametrize("arguments", [["gpus"], ["gpus", "--json"]])
+def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import sys; from tokenroom.cli.main import main; sys.exit(main({arguments!r}))",
+        ],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert done.returncode == 141
+    assert done.stderr == ""

@@ -1,0 +1,79 @@
+import json
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenroom.reports.console import console, draw_bar, print_json
+from tokenroom.reports.figures import KINDS, Bar, BarSegment
+from tokenroom.reports.messages import Language
+from tokenroom.units import GIB
+
+Capture = pytest.CaptureFixture[str]
+
+
+def bar(*sizes: int, capacity: int = 100 * GIB) -> Bar:
+    parts = [
+        BarSegment(label=kind, num_bytes=size, kind=kind)
+        for kind, size in zip(KINDS, sizes, strict=False)
+    ]
+    return Bar(title="GPU 0", segments=parts, capacity_bytes=capacity)
+
+
+def test_text_is_printed_as_it_is(capsys: Capture) -> None:
+    console().print("[bold]not markup[/bold] :smile: 123")
+    assert capsys.readouterr().out == "[bold]not markup[/bold] :smile: 123\n"
+
+
+def test_no_colour_without_a_terminal(capsys: Capture) -> None:
+    console().print("plain", style="bold red")
+    console(stderr=True).print("note", style="bold red")
+    captured = capsys.readouterr()
+    assert captured.out == "plain\n"
+    assert captured.err == "note\n"
+
+
+def test_no_color_is_honoured_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert console().color_system is not None
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert console().no_color
+
+
+def test_json_is_ascii(capsys: Capture) -> None:
+    print_json({"名": 1})
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert json.loads(out) == {"名": 1}
+
+
+def test_a_bar_shows_each_part_by_its_size() -> None:
+    lines = [line.plain for line in draw_bar(bar(0, 0, 50 * GIB, 0, 0, 25 * GIB), width=60)]
+    assert lines[0] == "GPU 0"
+    assert lines[1].endswith("  100.00 GiB")
+    assert lines[1].count("█") == 2 * lines[1].count("░") == 24
+    assert "50.00 GiB  50.0%" in next(line for line in lines if "weights" in line)
+    assert not any("does not fit" in line for line in lines)
+
+
+def test_what_does_not_fit_is_crossed_out() -> None:
+    too_much = bar(0, 0, 80 * GIB, 0, 0, 40 * GIB)
+    lines = [line.plain for line in draw_bar(too_much, width=60)]
+    assert "│╳" in lines[1]
+    assert "does not fit" in lines[-1]
+    assert "20.00 GiB" in lines[-1]
+    chinese = [line.plain for line in draw_bar(too_much, width=60, language=Language.CHINESE)]
+    assert "放不下" in chinese[-1]
+    ascii_only = [line.plain for line in draw_bar(too_much, width=60, encoding="ascii")]
+    assert all(line.isascii() for line in ascii_only)
+
+
+@given(
+    st.lists(st.integers(min_value=0, max_value=200 * GIB), min_size=1, max_size=len(KINDS)),
+    st.integers(min_value=40, max_value=200),
+)
+def test_a_bar_never_exceeds_its_width(sizes: list[int], width: int) -> None:
+    for line in draw_bar(bar(*sizes), width=width)[:2]:
+        assert line.cell_len <= width
