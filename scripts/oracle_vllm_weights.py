@@ -18,6 +18,19 @@ from pathlib import Path
 from tokenroom.engines.vllm.weights import Ranks, rank_weights
 from tokenroom.errors import TokenroomError
 from tokenroom.models.hf_config import read_config_file
+from tokenroom.models.quantization import dequantized
+from tokenroom.models.spec import ModelSpec
+
+BUILT_PLAIN = frozenset(
+    {
+        "Qwen/Qwen3-32B-FP8-Static-PerTensor",
+        "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8",
+        "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4",
+        "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-FP8",
+        "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4",
+    }
+)
+"""Models whose quantisation block names no method, so that vLLM built them plain."""
 
 
 def oracle_rows(shared: Path) -> Iterator[dict[str, object]]:
@@ -46,7 +59,7 @@ def main() -> int:
     arguments = parser.parse_args()
     shared = Path(os.environ["TOKENROOM_SHARED"])
     outcomes: Counter[str] = Counter()
-    specs: dict[str, object] = {}
+    specs: dict[str, ModelSpec] = {}
     shown: set[str] = set()
     for row in oracle_rows(shared):
         model = str(row["model"])
@@ -58,7 +71,8 @@ def main() -> int:
             folder = shared / "zoo" / "configs" / model.replace("/", "__", 1)
         try:
             if model not in specs:
-                specs[model] = read_config_file(folder)
+                spec = read_config_file(folder)
+                specs[model] = dequantized(spec) if model in BUILT_PLAIN else spec
             found = rank_weights(
                 specs[model],
                 ranks=Ranks(

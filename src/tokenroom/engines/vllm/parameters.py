@@ -103,6 +103,12 @@ def linear_tensors(parts: Sequence[Weight], dtype: str) -> Tensors:
     return [tensor._replace(times=times) for tensor in found if tensor.num_bytes]
 
 
+def _logical_parts(parts: Sequence[Weight]) -> int:
+    """Projections that a merged layer scales apart; a query and its gate are one."""
+    queries = sum(part.name.endswith(".q_proj") for part in parts)
+    return len(parts) - max(0, queries - 1)
+
+
 def _linear_tensors(parts: Sequence[Weight], dtype: str) -> Tensors:
     scheme = parts[0].scheme
     out_features = sum(prod(part.shape[:-1]) for part in parts)
@@ -112,20 +118,21 @@ def _linear_tensors(parts: Sequence[Weight], dtype: str) -> Tensors:
         return [Tensor(dtype, elements * dtype_bytes(dtype))]
     family = schemes.family(scheme)
     extra = scheme.extra_bytes_per_tensor
+    logical = _logical_parts(parts)
     if family == schemes.FP8:  # fp8.py Fp8LinearMethod, compressed_tensors_w8a8_fp8.py, modelopt.py
         if scheme.block_shape is not None:
             kind = _scale_type(scheme)
             scales = _scale_blocks(scheme, out_features, in_features) * dtype_bytes(kind)
         else:
             kind = _FLOAT32
-            scales = 4 * (out_features if scheme.group_size == -1 else len(parts))
+            scales = 4 * (out_features if scheme.group_size == -1 else logical)
         return [
             Tensor(_FP8, elements),
             Tensor(kind, scales),
-            Tensor(_FLOAT32, extra * len(parts)),
+            Tensor(_FLOAT32, extra * logical),
         ]
     if family == schemes.INT8:  # compressed_tensors_w8a8_int8.py: one input scale a module
-        scales = out_features if scheme.group_size == -1 else len(parts)
+        scales = out_features if scheme.group_size == -1 else logical
         return [Tensor("int8", elements), Tensor(_FLOAT32, 4 * scales), Tensor(_FLOAT32, extra)]
     if family in (schemes.AWQ, schemes.GPTQ):  # auto_awq.py, auto_gptq.py
         scales = _groups(scheme, in_features) * out_features
@@ -145,10 +152,13 @@ def _linear_tensors(parts: Sequence[Weight], dtype: str) -> Tensors:
             Tensor("int32", 4 * in_features if scheme.act_order else 0),
         ]
     if family == schemes.NVFP4:  # modelopt.py KNvfp4Static, compressed_tensors_w4a4_nvfp4.py
+        # modelopt.py _DropInputScale: created for weight-only checkpoints, dropped after loading
+        dropped = logical * dtype_bytes(dtype) if scheme.name == schemes.NVFP4_MODELOPT_A16 else 0
         return [
             Tensor("uint8", elements // 2),
             Tensor(_FP8, out_features * (in_features // scheme.group_size)),
-            Tensor(_FLOAT32, extra * len(parts)),
+            Tensor(_FLOAT32, extra * logical),
+            Tensor(dtype, dropped),
         ]
     if family in (schemes.MXFP4, schemes.MXFP8):  # compressed_tensors_w4a4_mxfp4.py, modelopt.py
         kind = "uint8" if family == schemes.MXFP4 else _FP8

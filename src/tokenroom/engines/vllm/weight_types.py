@@ -7,9 +7,10 @@ types of the text model.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
-from tokenroom.models.spec import Layer, ModelSpec, MoEFFN, Role, Weight
+from tokenroom.models.spec import Layer, ModelSpec, MoEFFN, Role, Shard, Weight
 
 _FLOAT32_LEAVES: Final = frozenset({"A_log", "A", "e_score_correction_bias", "expert_bias"})
 """Parameters created in float32 whatever the model's type: decays of recurrences
@@ -28,6 +29,8 @@ _FLOAT32_ROUTERS: Final = frozenset(
         "glm4v_moe_text",
         "hunyuan_v3",
         "minimax_m2",
+        "minimax_m3",
+        "minimax_m3_vl_text",
         "nemotron_h",
         "param2moe",
     }
@@ -49,11 +52,16 @@ _ROUTER_BIASES: Final = frozenset(
         "kimi_k2",
         "minimax_m2",
         "minimax_m3",
+        "minimax_m3_vl_text",
         "nemotron_h",
         "pangu_ultra_moe",
     }
 )
 """Model types with a float32 ``e_score_correction_bias`` an expert, a buffer in transformers."""
+
+_DIVIDED_NORMS: Final = frozenset({"minimax_m2"})
+"""Model types whose norms over all query or key heads are divided like them
+(``minimax_m2.py``, ``MiniMaxText01RMSNormTP``)."""
 
 _QUANTISED_ROUTERS: Final = frozenset(
     {"k2_horizon", "lfm2_moe", "qwen3_moe", "qwen3_vl_moe", "qwen3_vl_moe_text"}
@@ -170,6 +178,31 @@ def kept_type(spec: ModelSpec, weight: Weight, dtype: str) -> str:
     if weight.role is Role.ROUTER and spec.model_type in _FLOAT32_ROUTERS:
         return "float32"
     return dtype
+
+
+def as_divided(spec: ModelSpec, weight: Weight) -> Weight:
+    """The weight as vLLM divides it, where its class divides a norm over heads."""
+    if spec.model_type in _DIVIDED_NORMS and weight.role is Role.NORM:
+        leaf = weight.name.rpartition(".")[2]
+        if leaf == "q_norm":
+            return replace(weight, shard=Shard.COLUMN)
+        if leaf == "k_norm":
+            return replace(weight, shard=Shard.KV_COLUMN)
+    return weight
+
+
+def value_twin(spec: ModelSpec, layer: Layer) -> Weight | None:
+    """The value projection that vLLM creates where a layer's values are its keys.
+
+    ``gemma4.py``: the merged projection has room for values; the keys are read into it twice.
+    """
+    if not spec.model_type.startswith("gemma4"):
+        return None
+    names = {weight.name: weight for weight in layer.weights}
+    keys = names.get("self_attn.k_proj")
+    if keys is None or "self_attn.v_proj" in names:
+        return None
+    return replace(keys, name="self_attn.v_proj")
 
 
 def is_created_plain(spec: ModelSpec, weight: Weight) -> bool:

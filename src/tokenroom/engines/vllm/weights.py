@@ -27,10 +27,12 @@ from tokenroom.engines.vllm.parameters import (
     plain_tensors,
 )
 from tokenroom.engines.vllm.weight_types import (
+    as_divided,
     every_stage,
     is_created_plain,
     kept_type,
     router_bias_elements,
+    value_twin,
 )
 from tokenroom.errors import DeploymentError
 from tokenroom.memory.caching_allocator import allocated_bytes
@@ -146,7 +148,7 @@ class _Builder:
         self.padding = padding
 
     def local(self, weight: Weight, kv_heads: int) -> Weight:
-        ranks = self.ranks
+        ranks, weight = self.ranks, as_divided(self.spec, weight)
         if ranks.expert_parallel and weight.expert:
             return local_weight(
                 weight,
@@ -187,7 +189,9 @@ class _Builder:
 
     def layer(self, layer: Layer) -> Parts:
         """Tensors of one block."""
-        found = self.section("layers", layer.weights, kv_heads_of(layer))
+        twin = value_twin(self.spec, layer)
+        weights = layer.weights if twin is None else (*layer.weights, twin)
+        found = self.section("layers", weights, kv_heads_of(layer))
         biases = router_bias_elements(self.spec, layer)
         if biases:
             found.append((Component.ROUTER, Tensor("float32", 4 * biases)))

@@ -93,6 +93,7 @@ def apply_quantization(spec: ModelSpec, config: Mapping[str, object]) -> ModelSp
 def with_schemes(spec: ModelSpec, resolve: Resolver) -> ModelSpec:
     """``spec`` with the scheme that ``resolve`` gives each weight by its checkpoint path."""
     kinds: dict[tuple[int, tuple[Scheme | None, ...]], Layer] = {}
+    root = "language_model." if "language_model." in spec.layer_prefix else ""
 
     def blocks(layers: Sequence[Layer], prefix: str, first: int) -> tuple[Layer, ...]:
         done: list[Layer] = []
@@ -108,7 +109,10 @@ def with_schemes(spec: ModelSpec, resolve: Resolver) -> ModelSpec:
         return tuple(done)
 
     def ends(weights: Sequence[Weight]) -> tuple[Weight, ...]:
-        return tuple(_reschemed(weight, resolve(_paths(weight.name), weight)) for weight in weights)
+        return tuple(
+            _reschemed(weight, resolve((*_paths(weight.name), f"{root}{weight.name}"), weight))
+            for weight in weights
+        )
 
     def tower(entry: Tower) -> Tower:
         return replace(entry, weights=ends(entry.weights))

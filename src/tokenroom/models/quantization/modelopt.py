@@ -7,6 +7,7 @@ mixed precision. Quark: ``quark/quark.py`` ``_find_matched_config``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatch
 from typing import Final
 
@@ -23,7 +24,7 @@ _ALGORITHMS: Final[Mapping[str, Scheme]] = {
     "FP8_PB_REAL": schemes.fp8_block(),
     "NVFP4": schemes.nvfp4(),
     "NVFP4_AWQ": schemes.nvfp4(),
-    "W4A16_NVFP4": schemes.nvfp4(activations=False),
+    "W4A16_NVFP4": replace(schemes.nvfp4(activations=False), name=schemes.NVFP4_MODELOPT_A16),
     "MXFP8": schemes.mxfp8(),
     "MXFP4": schemes.mxfp4(),
     "W4A16_AWQ": schemes.packed(4, 128),
@@ -39,8 +40,8 @@ def _algorithm(name: object, field: str, group_size: int) -> Scheme:
     found = _ALGORITHMS.get(str(name).upper())
     if found is None:
         raise fields.refuse(field, name, f"one of {', '.join(_ALGORITHMS)} or MIXED_PRECISION")
-    if found.name == schemes.NVFP4 and group_size != found.group_size:
-        return schemes.nvfp4(activations=found.activation_bits == 4, group_size=group_size)
+    if schemes.family(found) == schemes.NVFP4 and group_size != found.group_size:
+        return replace(found, group_size=group_size)
     return found
 
 
@@ -85,7 +86,7 @@ def read_modelopt(spec: ModelSpec, config: Mapping[str, object]) -> Plan:
             return None
         return scheme
 
-    method = "modelopt_fp4" if scheme.name == schemes.NVFP4 else "modelopt"
+    method = "modelopt_fp4" if schemes.family(scheme) == schemes.NVFP4 else "modelopt"
     return Plan(method=method, resolve=resolve, kv_cache_dtype=kv_dtype)
 
 

@@ -9,13 +9,29 @@ over the names a module may go by.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from tokenroom.errors import QuantizationError
 
 Predicate: TypeAlias = Callable[[Sequence[str]], bool]
+
+
+_OTHER_PARTS: Final[tuple[tuple[str, str], ...]] = (
+    (".mlp.", ".block_sparse_moe."),
+    (".mlp.", ".ffn."),
+    (".self_attn.", ".attn."),
+)
+"""Module names that a published checkpoint has where transformers' class has the first."""
+
+_OTHER_LEAVES: Final[Mapping[str, str]] = {
+    "gate_proj": "w1",
+    "down_proj": "w2",
+    "up_proj": "w3",
+    "indexer.q_proj": "index_q_proj",
+    "indexer.k_proj": "index_k_proj",
+}
 
 
 def spellings(path: str) -> tuple[str, ...]:
@@ -23,7 +39,8 @@ def spellings(path: str) -> tuple[str, ...]:
 
     Multimodal checkpoints name their text model ``model.language_model`` or
     ``language_model.model``, depending on the transformers release that wrote them, and quantisers
-    may list it without either.
+    may list it without either. Mixtral's heirs and DeepSeek V4 name feed-forward blocks and experts
+    otherwise than their classes in transformers do.
     """
     names = [path]
     for mine, other in (
@@ -35,6 +52,15 @@ def spellings(path: str) -> tuple[str, ...]:
             names += [other + rest, "model." + rest, "language_model." + rest]
     if path.startswith("backbone."):
         names.append("model." + path[len("backbone.") :])
+    for name in tuple(names):
+        for mine, other in _OTHER_PARTS:
+            if mine in name:
+                swapped = name.replace(mine, other, 1)
+                names += [swapped, swapped.removeprefix("model.")]
+    for name in tuple(names):
+        for mine, other in _OTHER_LEAVES.items():
+            if name.endswith(f".{mine}"):
+                names.append(name.removesuffix(mine) + other)
     return tuple(dict.fromkeys(names))
 
 
