@@ -79,6 +79,7 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "granitemoeshared",
         "hunyuan_v1_moe",
         "hy_v3",
+        "kolibri1",
         "mellum",
         "minimax_m2",
         "mixtral",
@@ -90,6 +91,7 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "solar_open",
     ),
     "latent": (
+        "axk1",
         "deepseek_v2",
         "deepseek_v3",
         "deepseek_v32",
@@ -114,6 +116,7 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "latent_variants": (
         "deepseek_ref",
         "deepseek_v4",
+        "hy_v4",
         "longcat_flash",
     ),
     "gpt": (
@@ -251,6 +254,11 @@ _MODULE_OF: Final[Mapping[str, str]] = {
 def supported_model_types() -> tuple[str, ...]:
     """Every model type that has a builder, sorted."""
     return tuple(sorted(_MODULE_OF))
+
+
+def module_of(model_type: str) -> str | None:
+    """The module here that builds ``model_type``, None when none does."""
+    return _MODULE_OF.get(model_type)
 
 
 def builder_for(model_type: str, architectures: Sequence[str] = ()) -> Builder:

@@ -6,7 +6,7 @@ divided by heads (vLLM 0.33 ``model_executor/models/deepseek_v2.py``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +14,7 @@ from tokenroom.models.architectures import blocks, windows
 from tokenroom.models.architectures.family import Experts, Family, MixerPart, builders
 from tokenroom.models.architectures.moe import (
     after_dense,
+    every_after_dense,
     first_dense,
     listed_sparse,
     shared_count,
@@ -105,7 +106,9 @@ def latent_attention(
     return (MixerPart(mixer=sizes, weights=weights),) * count
 
 
-def _indexer_runs(config: Config, count: int) -> Sequence[bool]:
+def _indexer_runs(
+    config: Config, count: int, default_runs: Callable[[int], bool] | None
+) -> Sequence[bool]:
     """Which layers run their own indexer (GLM-5; in DeepSeek V3.2 all do)."""
     types = windows.listed(config, count, "indexer_types")
     if types is not None:
@@ -115,15 +118,29 @@ def _indexer_runs(config: Config, count: int) -> Sequence[bool]:
         if len(pattern) < count:
             config.refuse("index_topk_pattern", f"one letter for each of the {count} layers")
         return tuple(letter == "F" for letter in pattern[:count])
+    if default_runs is not None:
+        return tuple(default_runs(index) for index in range(count))
     frequency = max(config.integer("index_topk_freq", default=1, minimum=0), 1)
     offset = config.integer("index_skip_topk_offset", default=2, minimum=0)
     return tuple(max(index - offset + 1, 0) % frequency == 0 for index in range(count))
 
 
 def sparse_latent_attention(
-    config: Config, family: Family, hidden_size: int, count: int
+    config: Config,
+    family: Family,
+    hidden_size: int,
+    count: int,
+    *,
+    default_runs: Callable[[int], bool] | None = None,
 ) -> Sequence[MixerPart]:
     """Latent attention whose keys an indexer selects; a layer may reuse an earlier selection.
+
+    Args:
+        config: The text configuration.
+        family: Its family.
+        hidden_size: Width of the residual stream.
+        count: Number of layers.
+        default_runs: Which layers select when the file lists none; None for GLM-5's schedule.
 
     Raises:
         ModelError: A field is missing or holds what it cannot.
@@ -143,7 +160,9 @@ def sparse_latent_attention(
         weights=weights + indexer_weights(indexer, hidden_size, sizes.q_lora_rank),
     )
     reusing = MixerPart(mixer=sizes, weights=weights)
-    return tuple(selecting if runs else reusing for runs in _indexer_runs(config, count))
+    return tuple(
+        selecting if runs else reusing for runs in _indexer_runs(config, count, default_runs)
+    )
 
 
 _EXPERTS: Final = Experts(
@@ -161,6 +180,16 @@ _DEEPSEEK_V32: Final = Family(
 )
 
 _FAMILIES: Final[Mapping[str, Family]] = {
+    "axk1": Family(
+        attention=latent_attention,
+        experts=replace(
+            _EXPERTS,
+            sparse=listed_sparse(every_after_dense),
+            extra=lambda config, num_experts: (
+                blocks.norm("mlp.post_mlp_layernorm", config.integer("hidden_size")),
+            ),
+        ),
+    ),
     "deepseek_v2": Family(attention=latent_attention, in_bias="mlp_bias", experts=_EXPERTS),
     "deepseek_v3": _DEEPSEEK_V3,
     "deepseek_v32": _DEEPSEEK_V32,

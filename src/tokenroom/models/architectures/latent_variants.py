@@ -14,8 +14,17 @@ from tokenroom.models.architectures.family import (
     MixerPart,
     builders,
 )
-from tokenroom.models.architectures.latent import latent_of, latent_weights
-from tokenroom.models.architectures.moe import shared_count
+from tokenroom.models.architectures.latent import (
+    latent_of,
+    latent_weights,
+    sparse_latent_attention,
+)
+from tokenroom.models.architectures.moe import (
+    first_dense,
+    listed_sparse,
+    shared_count,
+    shared_width,
+)
 from tokenroom.models.architectures.mtp import deepseek_mtp
 from tokenroom.models.config import Config
 from tokenroom.models.spec import (
@@ -217,14 +226,57 @@ def _longcat(config: Config, name: str) -> ModelSpec:
     )
 
 
+def _hy_v4_attention(
+    config: Config, family: Family, hidden_size: int, count: int
+) -> Sequence[MixerPart]:
+    """Hunyuan V4: sparse latent attention with sinks and a gate as wide as the values."""
+    plain = sparse_latent_attention(
+        config, family, hidden_size, count, default_runs=lambda index: index == 0 or index % 4 == 1
+    )
+    sizes = latent_of(config, hidden_size)
+    values = sizes.num_heads * sizes.v_head_dim
+    extra = (
+        blocks.linear("self_attn.gate_proj", values, hidden_size, shard=Shard.COLUMN),
+        blocks.sinks("self_attn.sinks", sizes.num_heads),
+    )
+    parts = {id(part): replace(part, weights=part.weights + extra) for part in plain}
+    return tuple(parts[id(part)] for part in plain)
+
+
+def _hy_v4_connections(config: Config, hidden_size: int) -> tuple[Weight, ...]:
+    """Hunyuan V4 mixes its residual streams by two weights a stream."""
+    streams = config.integer("hc_mult")
+    return tuple(
+        weight
+        for site in ("attn_hc", "ffn_hc")
+        for weight in (
+            blocks.linear(f"{site}.fn", 2 * streams, streams * hidden_size, role=Role.OTHER),
+            blocks.vector(f"{site}.base", 2 * streams),
+            blocks.vector(f"{site}.scale", 2),
+        )
+    )
+
+
 _V4: Final = Family(
     attention=_v4_attention,
-    experts=Experts(num_experts="n_routed_experts", shared=shared_count("n_shared_experts")),
+    in_bias="mlp_bias",
+    experts=Experts(num_experts="n_routed_experts", shared=shared_width("moe_intermediate_size")),
     extra=_hyper_connections,
     output_extra=_hyper_head,
     mtp=deepseek_mtp("num_nextn_predict_layers"),
 )
 
-_FAMILIES: Final[Mapping[str, Family]] = {"deepseek_ref": _V4, "deepseek_v4": _V4}
+_HY_V4: Final = Family(
+    attention=_hy_v4_attention,
+    experts=Experts(
+        num_experts="n_routed_experts",
+        shared=shared_count("n_shared_experts"),
+        sparse=listed_sparse(first_dense(1)),
+    ),
+    extra=_hy_v4_connections,
+    output_extra=_hyper_head,
+)
+
+_FAMILIES: Final[Mapping[str, Family]] = {"deepseek_ref": _V4, "deepseek_v4": _V4, "hy_v4": _HY_V4}
 
 BUILDERS: Final[Mapping[str, Builder]] = {**builders(_FAMILIES), "longcat_flash": _longcat}

@@ -71,6 +71,13 @@ def flint_sparse(config: Config, count: int) -> Sequence[bool]:
     return tuple(index not in named and (index + 1) % step == 0 for index in range(count))
 
 
+def every_after_dense(config: Config, count: int) -> Sequence[bool]:
+    """Every ``moe_layer_freq``-th layer from ``first_k_dense_replace`` (1 if absent) on."""
+    dense = config.integer("first_k_dense_replace", default=1, minimum=0)
+    frequency = config.integer("moe_layer_freq", default=1)
+    return tuple(index >= dense and index % frequency == 0 for index in range(count))
+
+
 def ernie_sparse(config: Config, count: int) -> Sequence[bool]:
     """ERNIE 4.5: every ``moe_layer_interval``-th layer between start and end."""
     interval = config.integer("moe_layer_interval")
@@ -295,6 +302,17 @@ _FAMILIES: Final[Mapping[str, Family]] = {
         experts=Experts(
             shared=shared_count("num_shared_experts"), sparse=listed_sparse(first_dense(1))
         ),
+    ),
+    "kolibri1": Family(
+        qk_norm=QKNorm.HEAD,
+        norms=(
+            "input_layernorm",
+            "post_attention_layernorm",
+            "post_self_attn_layernorm",
+            "post_mlp_layernorm",
+        ),
+        windows=windows.every_nth_full(5),
+        experts=Experts(shared=shared_width("shared_expert_intermediate_size")),
     ),
     "mellum": replace(
         _BIASED,
