@@ -15,6 +15,7 @@ from typing import Final
 
 from tokenroom.engines.vllm import encoder
 from tokenroom.engines.vllm.profile_inputs import Estimate, ProfileInputs, Terms
+from tokenroom.engines.vllm.remembered import Remembered
 from tokenroom.engines.vllm.rules import SecondRunner, TopKTopP, VersionRules
 from tokenroom.models.spec import (
     DTYPE_BITS,
@@ -224,7 +225,7 @@ def _kept_terms(
     if not inputs.is_first_stage and not second:
         terms.append(("stage_inputs", 2 * tokens * spec.hidden_size * width))
     if rules.keeps_moe_workspace:
-        workspace = _moe_workspace_bytes(spec, inputs, rules, tokens)
+        _, workspace = _layer_bytes(spec, inputs, rules, tokens)
         if workspace:
             terms.append(("moe_workspace", workspace))
     return tuple(terms)
@@ -357,18 +358,39 @@ def _layer_terms(
     profiling: bool,
 ) -> Terms:
     """The widest moment of the widest layer, besides what is kept."""
-    shape = _shape(spec)
-    widest: Terms = ()
-    widest_bytes = -1
-    for layer in shape.kinds:
-        for terms in _layer_moments(spec, layer, inputs, rules, tokens):
-            size = sum(part for _, part in terms)
-            if size > widest_bytes:
-                widest, widest_bytes = terms, size
+    widest, _ = _layer_bytes(spec, inputs, rules, tokens)
     if profiling and not inputs.enforce_eager:
         flush = _L2_CACHE_BYTES.get(inputs.accelerator.architecture, 50 * MIB)
         widest = (*widest, ("kernel_timing_flush", flush))
     return widest
+
+
+def _layer_bytes(
+    spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules, tokens: int
+) -> tuple[Terms, int]:
+    """The widest moment of a layer, and the bytes of the experts' workspaces."""
+    key = (
+        tokens,
+        inputs.dtype,
+        inputs.tensor_parallel_size,
+        inputs.enable_expert_parallel,
+        inputs.max_model_len,
+        inputs.max_num_seqs,
+        inputs.block_size,
+        rules.keeps_moe_workspace,
+        rules.moe_chunk_tokens,
+    )
+
+    def make() -> tuple[Terms, int]:
+        moments = (
+            moment
+            for layer in _shape(spec).kinds
+            for moment in _layer_moments(spec, layer, inputs, rules, tokens)
+        )
+        widest = max(moments, key=lambda terms: sum(size for _, size in terms), default=())
+        return widest, _moe_workspace_bytes(spec, inputs, rules, tokens)
+
+    return _layers.get(spec, key, make)
 
 
 def _layer_moments(
@@ -525,17 +547,18 @@ class _Shape:
     has_states: bool
 
 
-_MAX_SHAPES: Final = 64
-_shapes: dict[int, tuple[ModelSpec, _Shape]] = {}
+_shapes: Final[Remembered[_Shape]] = Remembered()
+_layers: Final[Remembered[tuple[Terms, int]]] = Remembered()
 
 
 def _shape(spec: ModelSpec) -> _Shape:
-    """The model's distinct layers, computed once for a description and remembered."""
-    known = _shapes.get(id(spec))
-    if known is not None and known[0] is spec:
-        return known[1]
+    """The model's distinct layers, found once for a description."""
+    return _shapes.get(spec, None, lambda: _shape_of(spec))
+
+
+def _shape_of(spec: ModelSpec) -> _Shape:
     kinds = tuple(layer for layer, _ in spec.layer_kinds)
-    shape = _Shape(
+    return _Shape(
         kinds=kinds,
         has_experts=any(isinstance(layer.ffn, MoEFFN) for layer in kinds),
         has_states=any(
@@ -544,10 +567,6 @@ def _shape(spec: ModelSpec) -> _Shape:
             for mixer in layer.mixers
         ),
     )
-    if len(_shapes) >= _MAX_SHAPES:
-        _shapes.clear()
-    _shapes[id(spec)] = (spec, shape)
-    return shape
 
 
 def _phase(name: str, terms: Terms) -> Phase:
