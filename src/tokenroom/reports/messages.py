@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from tokenroom.reports.fit_messages import FIT_MESSAGES
 from tokenroom.units import format_gib
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Language(StrEnum):
 
 
 MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
+    **FIT_MESSAGES,
     # key: (English, Chinese)
     "cli.error": ("tokenroom: error: {reason}", "tokenroom：错误：{reason}"),
     "cli.interrupted": ("tokenroom: interrupted", "tokenroom：已中断"),
@@ -54,11 +56,20 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "gpus.note": ("Note", "备注"),
     "gpus.sources": ("Sources", "来源"),
     "models.none": ("No model matches {words!r}.", "没有与 {words!r} 匹配的模型。"),
-    "models.name": ("model", "模型"),
-    "models.parameters": ("params", "参数量"),
-    "models.active": ("active", "激活参数"),
-    "models.context": ("context", "上下文"),
-    "models.weights": ("weights GiB", "权重 GiB"),
+    "models.footer": (
+        "Any other model: a config.json, a folder, a GGUF file or a Hub id.",
+        "其他模型：可给出 config.json、文件夹、GGUF 文件或 Hub id。",
+    ),
+    "models.name": ("Model", "模型"),
+    "models.aliases": ("Also called", "别名"),
+    "models.architecture": ("Architecture", "架构"),
+    "models.parameters": ("Parameters", "参数量"),
+    "models.active": ("Active", "激活参数"),
+    "models.layers": ("Layers", "层数"),
+    "models.context": ("Context", "上下文"),
+    "models.dtype": ("Stored as", "存储类型"),
+    "models.source": ("Source", "来源"),
+    "models.checked": ("Checked", "校验"),
     "segment.weights": ("weights", "权重"),
     "segment.kv": ("KV cache", "KV 缓存"),
     "segment.activation": ("activation peak", "激活峰值"),
@@ -67,32 +78,6 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "segment.context": ("in use before", "启动前已占用"),
     "segment.free": ("free", "空闲"),
     "segment.missing": ("does not fit", "放不下"),
-    "refusal.weights_too_big": (
-        "The weights alone need {needed_bytes} a GPU, {missing_bytes} more than the "
-        "{available_bytes} the engine may use.",
-        "仅权重每张 GPU 就需要 {needed_bytes}，比引擎可用的 {available_bytes} 多 {missing_bytes}。",
-    ),
-    "refusal.free_below_budget": (
-        "Only {available_bytes} of GPU memory is free at start, less than the {needed_bytes} the "
-        "engine claims.",
-        "启动时空闲显存仅 {available_bytes}，少于引擎要占用的 {needed_bytes}。",
-    ),
-    "refusal.no_room_for_kv": (
-        "Weights, activations and the engine's reserve leave no room for the KV cache: one block "
-        "needs {needed_bytes}, {available_bytes} is left.",
-        "权重、激活与引擎预留之后没有 KV 缓存的空间："
-        "一个块需要 {needed_bytes}，只剩 {available_bytes}。",
-    ),
-    "refusal.kv_below_one_request": (
-        "One request of the full context needs {needed_bytes} of KV cache, but only "
-        "{available_bytes} is left for it.",
-        "一个占满上下文的请求需要 {needed_bytes} 的 KV 缓存，但只剩 {available_bytes}。",
-    ),
-    "refusal.cuda_graphs": (
-        "Capturing the CUDA graphs needs {needed_bytes}, but only {available_bytes} is free by "
-        "then.",
-        "捕获 CUDA 图需要 {needed_bytes}，但那时只剩 {available_bytes}。",
-    ),
     "plot.memory": ("Memory per GPU (GiB)", "每张 GPU 的显存（GiB）"),
     "plot.capacity": ("GPU memory {capacity_bytes}", "GPU 显存 {capacity_bytes}"),
     "plot.budget": ("engine budget {budget_bytes}", "引擎预算 {budget_bytes}"),

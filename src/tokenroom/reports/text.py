@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.reports.messages import Language, message
-from tokenroom.units import GIB, format_gib
+from tokenroom.units import GIB, format_count, format_gib, format_parameters
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
+
+    from tokenroom.models.catalogue import Entry
+    from tokenroom.models.spec import ModelSpec
 
 
 def accelerator_table(accelerators: Sequence[Accelerator], language: Language) -> Table:
@@ -94,6 +97,71 @@ def accelerator_json(gpu: Accelerator) -> dict[str, Any]:
         "multiprocessors": gpu.multiprocessors,
         "unified_memory": gpu.unified_memory,
         "sources": dict(gpu.sources),
+    }
+
+
+def model_table(specs: Sequence[ModelSpec], language: Language) -> Table:
+    """One line a model: parameters in all and for each token, and the longest context."""
+    table = _table()
+    table.add_column(message("models.name", language), overflow="fold")
+    for heading in ("parameters", "active", "context"):
+        table.add_column(message(f"models.{heading}", language), justify="right", no_wrap=True)
+    for spec in specs:
+        length = spec.max_position_embeddings
+        table.add_row(
+            spec.name,
+            format_parameters(spec.parameters_total),
+            format_parameters(spec.parameters_active),
+            "-" if length is None else format_count(length),
+        )
+    return table
+
+
+def model_details(model: Entry, spec: ModelSpec, language: Language) -> Group:
+    """What the catalogue holds of one model, and where it was read."""
+    from rich.console import Group
+    from rich.text import Text
+
+    length = spec.max_position_embeddings
+    figures = {
+        "aliases": ", ".join(model.aliases),
+        "architecture": spec.architecture,
+        "parameters": f"{format_parameters(spec.parameters_total)} ({spec.parameters_total:,})",
+        "active": f"{format_parameters(spec.parameters_active)} ({spec.parameters_active:,})",
+        "layers": format_count(spec.num_layers),
+        "context": length and format_count(length),
+        "dtype": spec.quantization or spec.dtype,
+    }
+    table = _table()
+    table.show_header = False
+    for column in range(2):
+        table.add_column(no_wrap=not column)
+    for name, figure in figures.items():
+        table.add_row(
+            message(f"models.{name}", language), str(figure or message("unknown", language))
+        )
+    notes = [
+        Text(f"{message(f'models.{name}', language)}: {text}", style="dim")
+        for name, text in (("source", model.source), ("checked", model.checked))
+    ]
+    return Group(Text(model.name, style="bold"), table, *notes)
+
+
+def model_json(model: Entry, spec: ModelSpec) -> dict[str, Any]:
+    """One model of the catalogue as plain values."""
+    return {
+        "name": model.name,
+        "aliases": list(model.aliases),
+        "architecture": spec.architecture,
+        "parameters_total": spec.parameters_total,
+        "parameters_active": spec.parameters_active,
+        "num_layers": spec.num_layers,
+        "max_position_embeddings": spec.max_position_embeddings,
+        "dtype": spec.dtype,
+        "quantization": spec.quantization,
+        "source": model.source,
+        "source_kind": model.source_kind,
+        "checked": model.checked,
     }
 
 
