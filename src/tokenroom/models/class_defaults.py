@@ -11,7 +11,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
+from typing import Final
 
 from tokenroom.models.remote_defaults import REMOTE
 
@@ -31,12 +32,14 @@ class ClassDefaults:
     sub_types: Mapping[str, str] = field(default_factory=dict)
 
 
-_NONE = ClassDefaults()
+_NONE: Final = ClassDefaults()
+# A path instead of importlib.resources, whose import takes longer than reading the file.
+_FILE: Final = Path(__file__).parent / "data" / "class_defaults.json"
 
 
 @cache
 def _table() -> str:
-    return (files(__package__) / "data" / "class_defaults.json").read_text(encoding="utf-8")
+    return _FILE.read_text(encoding="utf-8")
 
 
 @cache

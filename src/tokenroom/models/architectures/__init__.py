@@ -6,7 +6,6 @@ model type needs is imported, so that start-up stays cheap.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Final, TypeAlias
@@ -46,7 +45,6 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "jais2",
         "llama",
         "ministral",
-        "ministral3",
         "mistral",
         "nanochat",
         "nemotron",
@@ -156,6 +154,7 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "llava_next",
         "llava_next_video",
         "llava_onevision",
+        "ministral3",
         "mistral3",
         "ovis2",
         "paligemma",
@@ -244,6 +243,20 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "qwen3_next",
     ),
     "recurrent_rnn": ("recurrent_gemma", "rwkv"),
+    "multimodal_audio": (
+        "audioflamingo3",
+        "glmasr",
+        "granite_speech",
+        "phi3_v",
+        "phi4_multimodal",
+        "qwen2_5_omni",
+        "qwen2_5_omni_thinker",
+        "qwen2_audio",
+        "qwen3_asr",
+        "qwen3_omni_moe",
+        "qwen3_omni_moe_thinker",
+        "voxtral",
+    ),
 }
 
 _MODULE_OF: Final[Mapping[str, str]] = {
@@ -273,6 +286,8 @@ def builder_for(model_type: str, architectures: Sequence[str] = ()) -> Builder:
     """
     module = _MODULE_OF.get(model_type)
     if module is None:
+        import difflib  # only here: it is needed for the message alone
+
         near = difflib.get_close_matches(model_type, _MODULE_OF, n=3, cutoff=0.5)
         named = f" ({', '.join(architectures)})" if architectures else ""
         hint = f"; the nearest known types are {', '.join(near)}" if near else ""
