@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from tokenroom.engines.vllm.parameters import Tensor
+from tokenroom.models.quantization import dtype_bytes
 from tokenroom.models.spec import Layer, ModelSpec, MoEFFN, Role, Shard, Weight
 
 _FLOAT32_LEAVES: Final = frozenset({"A_log", "A", "e_score_correction_bias", "expert_bias"})
@@ -18,6 +20,11 @@ _FLOAT32_LEAVES: Final = frozenset({"A_log", "A", "e_score_correction_bias", "ex
 
 _FLOAT32_NORMS: Final = ("indexer.k_norm",)
 """Norms created in float32 (``deepseek_v2.py`` ``Indexer``)."""
+
+_FLOAT32_MODULES: Final[Mapping[str, tuple[str, ...]]] = {
+    "deepseek_v4": ("attn_hc.", "ffn_hc.", "hc_head.", "self_attn.sinks", ".position_bias"),
+}
+"""Further parameters created in float32, by part of their name."""
 
 _FLOAT32_ROUTERS: Final = frozenset(
     {
@@ -42,6 +49,7 @@ _ROUTER_BIASES: Final = frozenset(
         "axk1",
         "deepseek_v3",
         "deepseek_v32",
+        "deepseek_v4",
         "dots1",
         "exaone_moe",
         "glm4_moe",
@@ -59,9 +67,18 @@ _ROUTER_BIASES: Final = frozenset(
 )
 """Model types with a float32 ``e_score_correction_bias`` an expert, a buffer in transformers."""
 
+_PLAIN_ROUTER_BIASES: Final = frozenset({"minimax_m3", "minimax_m3_vl_text"})
+"""Model types that keep that bias in the model's type."""
+
 _DIVIDED_NORMS: Final = frozenset({"minimax_m2"})
 """Model types whose norms over all query or key heads are divided like them
 (``minimax_m2.py``, ``MiniMaxText01RMSNormTP``)."""
+
+_DIVIDED_SELECTORS: Final = frozenset({"minimax_m3", "minimax_m3_vl_text"})
+"""Model types whose sparse selector's queries are divided by head (``models/minimax_m3``)."""
+
+_SELECTOR_WIDTH: Final = 128
+"""Width of a head of that selector."""
 
 _QUANTISED_ROUTERS: Final = frozenset(
     {"k2_horizon", "lfm2_moe", "qwen3_moe", "qwen3_vl_moe", "qwen3_vl_moe_text"}
@@ -175,6 +192,8 @@ def kept_type(spec: ModelSpec, weight: Weight, dtype: str) -> str:
     """The type vLLM keeps a plain parameter in when the model's is ``dtype``."""
     if weight.name.rpartition(".")[2] in _FLOAT32_LEAVES or weight.name.endswith(_FLOAT32_NORMS):
         return "float32"
+    if any(part in weight.name for part in _FLOAT32_MODULES.get(spec.model_type, ())):
+        return "float32"
     if weight.role is Role.ROUTER and spec.model_type in _FLOAT32_ROUTERS:
         return "float32"
     return dtype
@@ -188,6 +207,8 @@ def as_divided(spec: ModelSpec, weight: Weight) -> Weight:
             return replace(weight, shard=Shard.COLUMN)
         if leaf == "k_norm":
             return replace(weight, shard=Shard.KV_COLUMN)
+    if spec.model_type in _DIVIDED_SELECTORS and weight.name.endswith("indexer.q_proj"):
+        return replace(weight, shard=Shard.KV_COLUMN, heads=weight.shape[0] // _SELECTOR_WIDTH)
     return weight
 
 
@@ -212,13 +233,27 @@ def is_created_plain(spec: ModelSpec, weight: Weight) -> bool:
     return weight.name.endswith(_PLAIN_MODULES)
 
 
-def router_bias_elements(spec: ModelSpec, layer: Layer) -> int:
-    """Elements of a router's selection bias that the description does not list as a parameter."""
+def router_tensors(spec: ModelSpec, number: int, layer: Layer) -> list[Tensor]:
+    """What a router has beside its projection and the description does not list as a parameter.
+
+    A selection bias an expert; in DeepSeek V4's first blocks instead a table from token to experts
+    (``models/deepseek_v4`` ``gate.tid2eid``).
+
+    Args:
+        spec: The model.
+        number: Index of the block.
+        layer: The block.
+    """
     if not isinstance(layer.ffn, MoEFFN) or spec.model_type not in _ROUTER_BIASES:
-        return 0
+        return []
     if any(weight.name.endswith("e_score_correction_bias") for weight in layer.weights):
-        return 0
-    return layer.ffn.num_experts
+        return []
+    hashed = spec.extra.get("num_hash_layers")
+    if isinstance(hashed, int) and number < hashed:
+        return [Tensor("int32", 4 * spec.vocab_size * layer.ffn.experts_per_token)]
+    if spec.model_type in _PLAIN_ROUTER_BIASES:
+        return [Tensor(spec.dtype, dtype_bytes(spec.dtype) * layer.ffn.num_experts)]
+    return [Tensor("float32", 4 * layer.ffn.num_experts)]
 
 
 def runs_in_transformers(spec: ModelSpec, version: tuple[int, ...]) -> bool:

@@ -31,7 +31,7 @@ from tokenroom.engines.vllm.weight_types import (
     every_stage,
     is_created_plain,
     kept_type,
-    router_bias_elements,
+    router_tensors,
     value_twin,
 )
 from tokenroom.errors import DeploymentError
@@ -192,9 +192,6 @@ class _Builder:
         twin = value_twin(self.spec, layer)
         weights = layer.weights if twin is None else (*layer.weights, twin)
         found = self.section("layers", weights, kv_heads_of(layer))
-        biases = router_bias_elements(self.spec, layer)
-        if biases:
-            found.append((Component.ROUTER, Tensor("float32", 4 * biases)))
         extra = self._latent_copies(layer) if self.loaded else self._scale_placeholders(layer)
         found += [(Component.ATTENTION, tensor) for tensor in extra if tensor.num_bytes]
         return found
@@ -313,7 +310,8 @@ def _rank_weights(
         layer = spec.layers[number]
         if id(layer) not in kinds:
             kinds[id(layer)] = builder.layer(layer)
-        blocks.append(kinds[id(layer)])
+        beside = router_tensors(spec, number, layer)
+        blocks.append(kinds[id(layer)] + [(Component.ROUTER, tensor) for tensor in beside])
     tables = position_table_sizes(spec, model_dtype, version) if loaded else []
     sections = [_before(builder, towers, version), *blocks, _after(builder, mtp, version)]
     components: Counter[Component] = Counter()

@@ -68,6 +68,8 @@ def _read_deepseek_v4(
     def resolve(paths: Sequence[str], weight: Weight) -> Scheme | None:
         if weight.role is not Role.LINEAR or len(weight.shape) < 2 or ignored(paths):
             return None
+        if ".compressor." in weight.name and not weight.name.endswith("q_b_proj"):
+            return None  # the compressor and the selector's scores are stored plain
         return experts if weight.expert else dense
 
     return Plan(method="deepseek_v4_fp8", resolve=resolve)
