@@ -66,6 +66,7 @@ def changes(data: dict[str, Any]) -> list[tuple[tuple[str, ...], object]]:
 
 def _changes(config: PreTrainedConfig, path: tuple[str, ...]):
     nested = set(config.sub_configs)
+    config.allow_global_per_layer_attribute_access = True
     for field in dataclasses.fields(config):
         if field.name in _BASE or any(word in field.name for word in _IRRELEVANT):
             continue
@@ -76,7 +77,8 @@ def _changes(config: PreTrainedConfig, path: tuple[str, ...]):
         elif isinstance(value, bool):
             yield (*path, field.name), not value
         elif isinstance(value, int) and value > 0:
-            yield (*path, field.name), 2 * value
+            if "experts_per_tok" not in field.name and "topk" not in field.name:
+                yield (*path, field.name), 2 * value
             if value > 2 and value % 2 == 0:
                 yield (*path, field.name), value // 2
 

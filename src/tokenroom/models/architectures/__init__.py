@@ -150,6 +150,7 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "idefics3",
         "internvl",
         "lfm2_vl",
+        "lighton_ocr",
         "llava",
         "llava_next",
         "llava_next_video",
@@ -172,6 +173,7 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "step3p7",
     ),
     "multimodal_qwen": (
+        "glm46v",
         "glm4v",
         "glm4v_moe",
         "glm_ocr",

@@ -9,7 +9,6 @@ from typing import Final
 from tokenroom.errors import UnknownArchitectureError
 from tokenroom.models.architectures import Builder, blocks, builder_for
 from tokenroom.models.architectures.assembly import stored_dtype
-from tokenroom.models.class_defaults import class_defaults
 from tokenroom.models.config import Config
 from tokenroom.models.spec import ModelSpec, Role, Tower, Weight
 
@@ -84,11 +83,6 @@ def ties(config: Config, spec: ModelSpec, *, either: bool = False) -> bool:
     Raises:
         ModelError: ``tie_word_embeddings`` is neither true nor false.
     """
-    known = config.has("tie_word_embeddings") or (
-        "tie_word_embeddings" in class_defaults(config.model_type).values
-    )
-    if not known:
-        return spec.tied_embeddings
     tied = config.flag("tie_word_embeddings")
     return tied or (either and spec.tied_embeddings)
 

@@ -8,14 +8,16 @@ read from a preprocessor file is that of the published checkpoints, and said in 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from tokenroom.models.architectures import Builder
+from tokenroom.models.architectures import Builder, dense
 from tokenroom.models.architectures.blocks import linear, vector
 from tokenroom.models.architectures.multimodal_base import (
     language_model,
     ties,
     vision_tower,
+    with_tie,
     wrap,
 )
 from tokenroom.models.architectures.towers import (
@@ -25,6 +27,7 @@ from tokenroom.models.architectures.towers import (
     internvit,
     mlp,
     norms,
+    patch_embedding,
     patches,
     pixtral,
     repeat,
@@ -170,7 +173,9 @@ def llava_next(config: Config, name: str) -> ModelSpec:
     weights += (vector("model.image_newline", spec.hidden_size),)
     tokens, seen = _tiled_tokens(config, vision, _pinpoints(config, _NEXT_PINPOINTS), None)
     tower = vision_tower(vision, weights, tokens=tokens, encoder_tokens=seen)
-    return wrap(spec, [tower], tied=ties(config, spec))
+    return wrap(
+        spec, [tower], tied=ties(config, spec, either=config.model_type == "llava_next_video")
+    )
 
 
 def llava_onevision(config: Config, name: str) -> ModelSpec:
@@ -216,24 +221,49 @@ def _pixtral_tokens(vision: Config, merge: int) -> tuple[int, int]:
     return (columns + 1) * rows, rows * columns * merge**2
 
 
-def mistral3(config: Config, name: str) -> ModelSpec:
-    """Mistral Small 3.1, Ministral 3, Devstral 2: Pixtral with merged patches."""
+def _merged_pixtral(
+    config: Config, name: str, *, tower: str, projector: str, bias: bool
+) -> ModelSpec:
     spec = language_model(config, name)
     vision = config.sub("vision_config")
     merge = config.integer("spatial_merge_size")
     width = vision.integer("hidden_size")
-    bias = config.flag("multimodal_projector_bias")
     weights = (
-        *encoder(vision, TOWER),
-        *norms(width, f"{PROJECTOR}.norm", bias=False),
-        linear(f"{PROJECTOR}.patch_merger.merging_layer", width, width * merge**2),
+        *encoder(vision, tower),
+        *norms(width, f"{projector}.norm", bias=False),
+        linear(f"{projector}.patch_merger.merging_layer", width, width * merge**2),
         *two_layer_projector(
-            PROJECTOR, width * feature_layers(config), spec.hidden_size, bias=bias
+            projector, width * feature_layers(config), spec.hidden_size, bias=bias
         ),
     )
     tokens, seen = _pixtral_tokens(vision, merge)
-    tower = vision_tower(vision, weights, tokens=tokens, encoder_tokens=seen)
-    return wrap(spec, [tower], tied=ties(config, spec))
+    encoder_tower = vision_tower(vision, weights, tokens=tokens, encoder_tokens=seen)
+    return wrap(spec, [encoder_tower], tied=ties(config, spec))
+
+
+def mistral3(config: Config, name: str) -> ModelSpec:
+    """Mistral Small 3.1, Ministral 3, Devstral 2: Pixtral with merged patches."""
+    return _merged_pixtral(
+        config,
+        name,
+        tower=TOWER,
+        projector=PROJECTOR,
+        bias=config.flag("multimodal_projector_bias"),
+    )
+
+
+def lighton_ocr(config: Config, name: str) -> ModelSpec:
+    """LightOnOCR: Pixtral with merged patches before a Qwen3."""
+    return _merged_pixtral(
+        config, name, tower="model.vision_encoder", projector="model.vision_projection", bias=False
+    )
+
+
+def ministral3(config: Config, name: str) -> ModelSpec:
+    """Ministral 3: the language model, or (with ``text_config``) the whole that holds it."""
+    if config.has("text_config"):
+        return mistral3(config.viewed_as("mistral3"), name)
+    return dense.BUILDERS["ministral3"](config, name)
 
 
 _MOST_TILES: Final = 12
@@ -414,8 +444,14 @@ def idefics2(config: Config, name: str) -> ModelSpec:
     connector = "model.connector.modality_projection"
     weights = (
         *_idefics_encoder(vision),
-        linear(f"{connector}.gate_proj", text.integer("intermediate_size"), vision.integer("hidden_size")),
-        linear(f"{connector}.up_proj", text.integer("intermediate_size"), vision.integer("hidden_size")),
+        linear(
+            f"{connector}.gate_proj",
+            text.integer("intermediate_size"),
+            vision.integer("hidden_size"),
+        ),
+        linear(
+            f"{connector}.up_proj", text.integer("intermediate_size"), vision.integer("hidden_size")
+        ),
         linear(f"{connector}.down_proj", hidden, text.integer("intermediate_size")),
         vector("model.connector.perceiver_resampler.latents", latents, hidden),
         *norms(hidden, "model.connector.perceiver_resampler.norm", bias=False),
@@ -488,11 +524,11 @@ def _query_table(config: Config) -> Mapping[str, int]:
 def ovis2(config: Config, name: str) -> ModelSpec:
     """Ovis 2: AIMv2, patches turned into mixtures over a table of visual tokens."""
     spec = language_model(config, name)
-    vision = config.sub("vision_config", "ovis2_vision_model", fixed=True)
+    vision = config.sub("vision_config", "ovis2_vision", fixed=True)
     hidden = vision.integer("hidden_size")
     inner = vision.integer("intermediate_size")
     vocab = vision.integer("vocab_size")
-    visual = vocab - vision.integer("num_visual_indicator_tokens", default=5)
+    visual = vocab - vision.integer("num_visual_indicator_tokens")
     stride = vision.integer("hidden_stride")
     prefix = f"{TOWER}.transformer"
     block = f"{prefix}.encoder.layers.*"
@@ -518,12 +554,12 @@ def ovis2(config: Config, name: str) -> ModelSpec:
         encoder_tokens=tiles * patches(vision),
     )
     sentence = "an image was taken to be cut into at most 9 tiles and a thumbnail"
-    return wrap(spec, [tower], tied=ties(config, spec), assumptions=(sentence,))
+    # The head of the whole has the outer configuration's vocabulary.
+    spec = replace(with_tie(spec, True), vocab_size=config.integer("vocab_size"))
+    return wrap(spec, [tower], tied=config.flag("tie_word_embeddings"), assumptions=(sentence,))
 
 
 def _aimv2_embeddings(vision: Config, prefix: str, hidden: int) -> tuple[Weight, ...]:
-    from tokenroom.models.architectures.towers import patch_embedding
-
     return (
         patch_embedding(vision, f"{prefix}.embeddings.patch_embedding", hidden),
         vector(f"{prefix}.embeddings.position_embedding", patches(vision), hidden),
@@ -540,10 +576,12 @@ BUILDERS: Mapping[str, Builder] = {
     "idefics3": idefics3,
     "internvl": internvl,
     "lfm2_vl": lfm2_vl,
+    "lighton_ocr": lighton_ocr,
     "llava": llava,
     "llava_next": llava_next,
     "llava_next_video": llava_next,
     "llava_onevision": llava_onevision,
+    "ministral3": ministral3,
     "mistral3": mistral3,
     "ovis2": ovis2,
     "paligemma": paligemma,

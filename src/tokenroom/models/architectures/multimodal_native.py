@@ -62,9 +62,7 @@ def llama4(config: Config, name: str) -> ModelSpec:
                 *norms(width, f"{block}.input_layernorm", f"{block}.post_attention_layernorm"),
             ),
         ),
-        linear(
-            "vision_model.vision_adapter.mlp.fc1", vision.integer("projector_input_dim"), inner
-        ),
+        linear("vision_model.vision_adapter.mlp.fc1", vision.integer("projector_input_dim"), inner),
         linear("vision_model.vision_adapter.mlp.fc2", out, out),
         linear(
             "multi_modal_projector.linear_1", spec.hidden_size, vision.integer("vision_output_dim")
@@ -123,9 +121,7 @@ def mllama(config: Config, name: str) -> ModelSpec:
         patch_embedding(vision, f"{root}.patch_embedding", width, bias=False),
         vector(f"{root}.gated_positional_embedding.gate", 1),
         vector(f"{root}.gated_positional_embedding.embedding", count, width),
-        vector(
-            f"{root}.gated_positional_embedding.tile_embedding", rows, tiles * count * width
-        ),
+        vector(f"{root}.gated_positional_embedding.tile_embedding", rows, tiles * count * width),
         *tile_positions,
         *norms(width, f"{root}.layernorm_pre", f"{root}.layernorm_post"),
         *blocks(f"{root}.transformer.layers.*", layers, gated=False),
@@ -140,7 +136,8 @@ def mllama(config: Config, name: str) -> ModelSpec:
         num_layers=layers + global_layers,
         num_heads=vision.integer("attention_heads", "num_attention_heads"),
     )
-    return wrap(spec, [tower], tied=ties(config, spec))
+    # ``MllamaForConditionalGeneration`` ties nothing, whatever the configuration says.
+    return wrap(spec, [tower], tied=False)
 
 
 def kimi_k25(config: Config, name: str) -> ModelSpec:
@@ -155,8 +152,9 @@ def kimi_k25(config: Config, name: str) -> ModelSpec:
     inner = vision.integer("vt_intermediate_size", "intermediate_size")
     layers = vision.integer("vt_num_hidden_layers", "num_hidden_layers")
     merge = prod(vision.integers("merge_kernel_size", minimum=1) or (2, 2))
-    grid = vision.integer("init_pos_emb_height", "pos_emb_height"), vision.integer(
-        "init_pos_emb_width", "pos_emb_width"
+    grid = (
+        vision.integer("init_pos_emb_height", "pos_emb_height"),
+        vision.integer("init_pos_emb_width", "pos_emb_width"),
     )
     block = f"{TOWER}.layers.*"
     inputs = width * merge
@@ -172,7 +170,10 @@ def kimi_k25(config: Config, name: str) -> ModelSpec:
             ),
         ),
         *norms(width, f"{TOWER}.final_layernorm"),
-        *norms(config.optional_integer("projection_hidden_size") or width, "model.mm_projector.pre_norm"),
+        *norms(
+            config.optional_integer("projection_hidden_size") or width,
+            "model.mm_projector.pre_norm",
+        ),
         linear("model.mm_projector.in_proj", inputs, inputs, bias=True),
         linear("model.mm_projector.out_proj", spec.hidden_size, inputs, bias=True),
     )
@@ -286,7 +287,7 @@ def step3p7(config: Config, name: str) -> ModelSpec:
         intermediate_size=inner,
         num_heads=vision.integer("heads", "num_attention_heads"),
     )
-    return wrap(spec, [tower])
+    return wrap(spec, [tower], tied=config.flag("tie_word_embeddings"))
 
 
 _M3_PIXELS: Final = 2016 * 2016
@@ -338,7 +339,6 @@ def _gemma4_vision(config: Config, spec: ModelSpec) -> Tower | None:
     width = vision.integer("hidden_size")
     inner = vision.integer("intermediate_size")
     head_dim = vision.integer("head_dim")
-    bias = vision.flag("attention_bias")
     area = 3 * vision.integer("patch_size") ** 2
     block = f"{TOWER}.encoder.layers.*"
     pool = vision.integer("pooling_kernel_size")
@@ -359,7 +359,7 @@ def _gemma4_vision(config: Config, spec: ModelSpec) -> Tower | None:
                     width=vision.integer("num_attention_heads") * head_dim,
                     kv_width=vision.integer("num_key_value_heads") * head_dim,
                     out="o_proj",
-                    bias=bias,
+                    bias=False,
                     parallel=False,
                 ),
                 *mlp(f"{block}.mlp", width, inner, names=GATED, bias=False, parallel=False),
@@ -378,16 +378,21 @@ def _gemma4_vision(config: Config, spec: ModelSpec) -> Tower | None:
         ),
         linear("model.embed_vision.embedding_projection", spec.hidden_size, width),
     )
+    image = vision.integer("default_output_length", default=_GEMMA4_IMAGE_TOKENS)
+    clip = _GEMMA4_FRAMES * (_GEMMA4_FRAME_TOKENS + 8)
     return vision_tower(
         vision,
         weights,
-        tokens=_GEMMA4_TOKENS,
-        encoder_tokens=_GEMMA4_TOKENS * pool**2,
+        tokens=max(image, clip),
+        encoder_tokens=max(image, _GEMMA4_FRAMES * _GEMMA4_FRAME_TOKENS) * pool**2,
     )
 
 
-_GEMMA4_TOKENS: Final = 1120
-"""Largest of the soft-token budgets an image may ask for (vLLM 0.33 ``gemma4_mm.py``)."""
+_GEMMA4_IMAGE_TOKENS: Final = 280
+_GEMMA4_FRAMES: Final = 32
+_GEMMA4_FRAME_TOKENS: Final = 70
+# A video has at most 32 frames of 70 tokens, each with 8 more around it; it becomes more tokens
+# than an image does. Source: vLLM 0.33 ``gemma4_mm.py`` (``get_mm_max_tokens_per_item``).
 
 _GEMMA4_AUDIO_TOKENS: Final = 750
 """Thirty seconds of audio at 40 ms a token (vLLM 0.33 ``gemma4_mm.py``)."""
@@ -424,9 +429,7 @@ def _gemma4_audio(config: Config, spec: ModelSpec) -> Tower | None:
         vector(f"{block}.self_attn.per_dim_scale", width // heads),
         plain("lconv1d.linear_start", 2 * width, width),
         plain("lconv1d.linear_end", width, width),
-        kernel(
-            f"{block}.lconv1d.depthwise_conv1d", width, 1, audio.integer("conv_kernel_size")
-        ),
+        kernel(f"{block}.lconv1d.depthwise_conv1d", width, 1, audio.integer("conv_kernel_size")),
         *norms(
             width,
             *(

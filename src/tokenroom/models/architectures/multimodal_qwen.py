@@ -157,9 +157,7 @@ def qwen2_5_encoder(vision: Config, prefix: str, *, fused: bool) -> tuple[Weight
     names = FUSED if fused else ("q", "k", "v")
     temporal = side(vision, "temporal_patch_size")[0]
     return (
-        patch_embedding(
-            vision, f"{prefix}.patch_embed.proj", width, bias=False, temporal=temporal
-        ),
+        patch_embedding(vision, f"{prefix}.patch_embed.proj", width, bias=False, temporal=temporal),
         *repeat(
             depth,
             (
@@ -195,7 +193,7 @@ def _merger(
 
 
 _QWEN3_MERGER: Final = ("linear_fc1", "linear_fc2", "norm")
-_OMNI_MERGER: Final = ("mlp.0", "mlp.2", "ln_q")
+OMNI_MERGER: Final = ("mlp.0", "mlp.2", "ln_q")
 
 
 def qwen3_encoder(
@@ -315,9 +313,7 @@ def _glm(
     block = "model.visual.blocks.*"
     part = (
         *attention(f"{block}.attn", width, qkv=FUSED, out="proj", bias=bias, out_bias=ocr and bias),
-        *mlp(
-            f"{block}.mlp", width, inner if ocr else out, names=GATED, bias=ocr and bias
-        ),
+        *mlp(f"{block}.mlp", width, inner if ocr else out, names=GATED, bias=ocr and bias),
         *norms(width, f"{block}.norm1", f"{block}.norm2", bias=False),
     )
     context = inner
@@ -340,7 +336,7 @@ def _glm(
             *norms(width, "model.visual.post_conv_layernorm", bias=False),
         )
     tower = _tower(vision, weights, GLM_PIXELS)
-    tied = ties(config, spec, either=True)
+    tied = ties(config, spec, either=config.model_type != "glm46v")
     return wrap(spec, [tower], tied=tied, assumptions=(pixel_sentence(GLM_PIXELS),))
 
 
@@ -360,6 +356,7 @@ def glm_ocr(config: Config, name: str) -> ModelSpec:
 
 
 BUILDERS: Mapping[str, Builder] = {
+    "glm46v": glm4v,
     "glm4v": glm4v,
     "glm4v_moe": glm4v_moe,
     "glm_ocr": glm_ocr,

@@ -279,9 +279,7 @@ def internvit(config: Config, prefix: str) -> tuple[Weight, ...]:
         vector(f"{block}.lambda_2", hidden),
     )
     if config.flag("use_qk_norm"):
-        part += norms(
-            hidden, f"{block}.attention.q_norm", f"{block}.attention.k_norm", bias=False
-        )
+        part += norms(hidden, f"{block}.attention.q_norm", f"{block}.attention.k_norm", bias=False)
     weights: tuple[Weight, ...] = (
         vector(f"{prefix}.embeddings.cls_token", hidden),
         patch_embedding(config, f"{prefix}.embeddings.patch_embeddings.projection", hidden),
