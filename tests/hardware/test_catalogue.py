@@ -170,13 +170,13 @@ def test_a_custom_accelerator_keeps_what_its_base_has() -> None:
     assert gpu.memory_bytes == 96 * GIB
     assert gpu.driver_memory_bytes is None
     assert gpu.bandwidth_bytes_per_second == 1008e9
-    alone = custom_accelerator(GIB, bandwidth_bytes_per_second=1e12)
+    alone = custom_accelerator(GIB, bandwidth=1e12)
     assert alone.bandwidth_bytes_per_second == 1e12
     assert alone.compute_capability is None
     with pytest.raises(HardwareError, match="GPU memory is 0 bytes"):
         custom_accelerator(0)
     with pytest.raises(HardwareError, match="GPU bandwidth is -1"):
-        custom_accelerator(1, bandwidth_bytes_per_second=-1)
+        custom_accelerator(1, bandwidth=-1)
 
 
 FILES = {

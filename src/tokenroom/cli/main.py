@@ -24,7 +24,10 @@ _INTERRUPTED: Final = 128 + 2
 
 COMMANDS: Final = {
     # name: (module with the click command ``command``, one line of help)
-    "fit": ("tokenroom.cli.fit", "Whether a model fits on GPUs, and what takes the memory."),
+    "fit": (
+        "tokenroom.cli.fit",
+        "Whether MODEL fits on GPUs, what takes the memory, and how many tokens are left.",
+    ),
     "gpus": ("tokenroom.cli.gpus", "The GPUs tokenroom knows, with their figures and sources."),
     "models": ("tokenroom.cli.models", "The models tokenroom knows without any download."),
 }

@@ -160,16 +160,13 @@ def search(words: str = "", catalogue: Catalogue | None = None) -> tuple[Acceler
 
 
 def custom_accelerator(
-    memory_bytes: int,
-    *,
-    bandwidth_bytes_per_second: float | None = None,
-    base: Accelerator | None = None,
+    memory_bytes: int, *, bandwidth: float | None = None, base: Accelerator | None = None
 ) -> Accelerator:
     """An accelerator of the user's own description.
 
     Args:
         memory_bytes: Memory as the engine sees it.
-        bandwidth_bytes_per_second: Peak memory bandwidth; that of ``base`` when not given.
+        bandwidth: Peak memory bandwidth in bytes a second; that of ``base`` when not given.
         base: The part it is like; without one, only its memory is known.
 
     Raises:
@@ -177,31 +174,28 @@ def custom_accelerator(
     """
     if memory_bytes < 1:
         raise HardwareError(f"GPU memory is {memory_bytes} bytes; give a positive size")
-    if bandwidth_bytes_per_second is not None and not bandwidth_bytes_per_second > 0:
-        raise HardwareError(
-            f"GPU bandwidth is {bandwidth_bytes_per_second} bytes/s; give a positive rate"
-        )
-    given = {"memory_bytes": "given by the user"}
-    if bandwidth_bytes_per_second is not None:
-        given["bandwidth_bytes_per_second"] = "given by the user"
+    if bandwidth is not None and not bandwidth > 0:
+        raise HardwareError(f"GPU bandwidth is {bandwidth} bytes/s; give a positive rate")
     if base is None:
-        return Accelerator(
-            key="custom",
-            name="custom GPU",
+        base = Accelerator(
+            key="gpu",
+            name="GPU",
             vendor="unknown",
-            memory_bytes=memory_bytes,
-            nominal_memory_bytes=memory_bytes,
-            bandwidth_bytes_per_second=bandwidth_bytes_per_second,
-            sources=given,
-            custom=True,
+            memory_bytes=0,
+            nominal_memory_bytes=0,
         )
+    changed: dict[str, Any] = {}
+    if memory_bytes != base.memory_bytes:
+        changed["memory_bytes"] = changed["nominal_memory_bytes"] = memory_bytes
+        changed["driver_memory_bytes"] = None
+    if bandwidth is not None:
+        changed["bandwidth_bytes_per_second"] = bandwidth
+    given = {name: "given by the user" for name, value in changed.items() if value is not None}
     return replace(
         base,
+        **changed,
         key=f"{base.key}-custom",
-        memory_bytes=memory_bytes,
-        driver_memory_bytes=None,
-        nominal_memory_bytes=memory_bytes,
-        bandwidth_bytes_per_second=bandwidth_bytes_per_second or base.bandwidth_bytes_per_second,
+        name=f"{base.name} (custom)",
         sources={**base.sources, **given},
         custom=True,
     )
