@@ -27,7 +27,11 @@ def command(words: tuple[str, ...], as_json: bool, language: Language) -> int:
         print_json([model_json(model, catalogue.specification(model)) for model in found])
         return 0 if found else 1
     if not found:
-        console(stderr=True).print(message("models.none", language, words=wanted))
+        notes = console(stderr=True)
+        notes.print(message("models.none", language, words=wanted))
+        near = catalogue.nearest(wanted)
+        if near:
+            notes.print(message("models.near", language, names=", ".join(near)))
         return 1
     out = console()
     specs = [catalogue.specification(model) for model in found]
@@ -47,4 +51,4 @@ def _found(words: str) -> tuple[str, ...]:
     if len(exact) == 1:
         return exact
     matches = [set(catalogue.search(word)) for word in words.split()]
-    return tuple(sorted(set.intersection(*matches)))
+    return tuple(sorted(set.intersection(*matches), key=str.lower))

@@ -56,6 +56,7 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "gpus.note": ("Note", "备注"),
     "gpus.sources": ("Sources", "来源"),
     "models.none": ("No model matches {words!r}.", "没有与 {words!r} 匹配的模型。"),
+    "models.near": ("Near it are {names}.", "相近的有 {names}。"),
     "models.footer": (
         "Any other model: a config.json, a folder, a GGUF file or a Hub id.",
         "其他模型：可给出 config.json、文件夹、GGUF 文件或 Hub id。",

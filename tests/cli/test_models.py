@@ -1,0 +1,47 @@
+import json
+
+import pytest
+
+from tokenroom.cli.main import main
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_words_narrow_the_list(capsys: Capture) -> None:
+    assert main(["models", "qwen3", "30b"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["Model", "Parameters", "Active", "Context"]
+    assert any(
+        line.split() == ["Qwen/Qwen3-30B-A3B", "30.53B", "3.35B", "40,960"] for line in lines
+    )
+    assert not any("Llama" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_name_shows_one_model_with_its_source(capsys: Capture) -> None:
+    assert main(["models", "llama-3.1-8b-instruct"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].strip() == "meta-llama/Llama-3.1-8B-Instruct"
+    assert "8,030,261,248" in out
+    assert "Source: " in out
+    assert main(["models", "llama-3.1-8b-instruct", "--lang", "zh"]) == 0
+    assert "参数量" in capsys.readouterr().out
+
+
+def test_json_holds_exact_counts(capsys: Capture) -> None:
+    assert main(["models", "llama-3.1-8b-instruct", "--json"]) == 0
+    out = capsys.readouterr().out
+    assert out.isascii()
+    (model,) = json.loads(out)
+    assert model["parameters_total"] == 8_030_261_248
+    assert model["max_position_embeddings"] == 131_072
+
+
+def test_nothing_found_is_a_no_with_near_names(capsys: Capture) -> None:
+    assert main(["models", "Llama-3.1-8B-Insturct"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "No model matches" in captured.err
+    assert "Llama-3.1-8B-Instruct" in captured.err
+    assert main(["models", "zzzzzzzz", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == []
