@@ -109,8 +109,7 @@ class KVCachePlan:
         needed_bytes: What one request of full length needs on the stage that decides.
         checked_bytes: What the start-up check holds it against.
         fits: Whether the engine starts.
-        estimated_max_model_len: The engine's suggestion when it does not, 0 when none would do,
-            None when it starts.
+        deciding_stage: The pipeline stage with the least left, or the first that is refused.
     """
 
     layout: PoolLayout
@@ -122,7 +121,17 @@ class KVCachePlan:
     needed_bytes: int
     checked_bytes: int
     fits: bool
-    estimated_max_model_len: int | None
+    deciding_stage: int = 0
+
+    @property
+    def estimated_max_model_len(self) -> int | None:
+        """The length the engine suggests when it does not start, 0 when none would do.
+
+        None when it starts. Searched for when asked.
+        """
+        if self.fits:
+            return None
+        return self.layout.longest_that_fits(self.deciding_stage, self.bounds, self.checked_bytes)
 
     @property
     def block_size(self) -> int:
@@ -168,8 +177,9 @@ class KVCachePlan:
         if self.checked_bytes <= 0:
             return "No available memory for the cache blocks."
         estimate = ""
-        if self.estimated_max_model_len:
-            estimate = f" The estimated maximum model length is {self.estimated_max_model_len}."
+        longest = self.estimated_max_model_len
+        if longest:
+            estimate = f" The estimated maximum model length is {longest}."
         return (
             f"One request of {self.bounds.max_model_len} tokens needs "
             f"{printed_gib(self.needed_bytes)} GiB of KV cache, and "
@@ -347,7 +357,6 @@ def plan_kv_cache(
             needed_bytes=0,
             checked_bytes=min(available),
             fits=True,
-            estimated_max_model_len=None,
         )
     rules = layout.rules
     pages = layout.pages_per_request(bounds)
@@ -383,9 +392,6 @@ def plan_kv_cache(
         smallest = min(_block_size(group, bounds) for group in layout.groups)
         kv_tokens = blocks_total // len(layout.groups) * smallest
         kv_tokens *= layout.decode_context_parallel_size
-    estimate: int | None = None
-    if not fits:
-        estimate = layout.longest_that_fits(deciding, bounds, checked_bytes)
     return KVCachePlan(
         layout=layout,
         bounds=bounds,
@@ -396,7 +402,7 @@ def plan_kv_cache(
         needed_bytes=needed_bytes,
         checked_bytes=checked_bytes,
         fits=fits,
-        estimated_max_model_len=estimate,
+        deciding_stage=deciding,
     )
 
 
