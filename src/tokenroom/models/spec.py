@@ -274,7 +274,10 @@ FFN: TypeAlias = DenseFFN | MoEFFN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One block: its mixers (more than one only where they run side by side), FFN and weights."""
+    """One block: its mixers, FFN and weights.
+
+    More than one mixer where they run side by side, or self and cross attention follow each other.
+    """
 
     mixers: tuple[Mixer, ...]
     ffn: FFN | None
