@@ -16,7 +16,7 @@ from tokenroom.models.architectures.family import (
     builders,
 )
 from tokenroom.models.config import Config
-from tokenroom.models.spec import Weight
+from tokenroom.models.spec import Shard, Weight
 
 if TYPE_CHECKING:
     from tokenroom.models.architectures import Builder
@@ -71,10 +71,9 @@ def _stablelm_head_norms(config: Config, hidden_size: int, heads: Heads) -> tupl
     """StableLM's LayerNorms without bias, one a head."""
     if not config.flag("qk_layernorm"):
         return ()
-    return (
-        blocks.norm("self_attn.q_layernorm", heads.num_heads * heads.head_dim),
-        blocks.norm("self_attn.k_layernorm", heads.num_kv_heads * heads.head_dim),
-    )
+    queries = blocks.norm("self_attn.q_layernorm", heads.num_heads * heads.head_dim)
+    keys = blocks.norm("self_attn.k_layernorm", heads.num_kv_heads * heads.head_dim)
+    return replace(queries, shard=Shard.COLUMN), replace(keys, shard=Shard.KV_COLUMN)
 
 
 _LLAMA: Final = Family(q_bias="attention_bias", o_bias="attention_bias", in_bias="mlp_bias")
@@ -125,7 +124,7 @@ _FAMILIES: Final[Mapping[str, Family]] = {
     "apertus1p5_text": _APERTUS,
     "arcee": replace(_LLAMA, gated=False),
     "bitnet": replace(_ATTENTION_BIAS, extra=_bitnet_sub_norms),
-    "cohere": replace(_COHERE, qk_norm=QKNorm.FULL, qk_norm_if="use_qk_norm"),
+    "cohere": replace(_COHERE, qk_norm=QKNorm.FULL, qk_norm_if="use_qk_norm", qk_norm_divided=True),
     "cohere2": replace(
         _COHERE, even_heads=True, windows=windows.every_nth_full(4, key="sliding_window_pattern")
     ),

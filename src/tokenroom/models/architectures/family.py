@@ -8,14 +8,24 @@ covers is a function in its place (``attention``, ``feed_forward``, ``extra``).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tokenroom.models.architectures import blocks, windows
 from tokenroom.models.architectures.assembly import decoder, num_layers
 from tokenroom.models.config import Config
-from tokenroom.models.spec import FFN, Attention, DenseFFN, Layer, Mixer, ModelSpec, MoEFFN, Weight
+from tokenroom.models.spec import (
+    FFN,
+    Attention,
+    DenseFFN,
+    Layer,
+    Mixer,
+    ModelSpec,
+    MoEFFN,
+    Shard,
+    Weight,
+)
 
 if TYPE_CHECKING:
     from tokenroom.models.architectures import Builder
@@ -166,6 +176,7 @@ class Family:
         final_norm: Whether a norm follows the last block.
         qk_norm: Norms on queries and keys.
         qk_norm_if: Field that turns them on, None for always.
+        qk_norm_divided: vLLM divides these norms with the heads instead of keeping them whole.
         head_bias: Bias on the output projection.
         windows: Rule for sliding windows.
         sinks: Every head has a learned sink.
@@ -200,6 +211,7 @@ class Family:
     final_norm: bool = True
     qk_norm: QKNorm = QKNorm.NONE
     qk_norm_if: str | None = None
+    qk_norm_divided: bool = False
     head_bias: Trait = False
     windows: windows.WindowRule = windows.full
     sinks: bool = False
@@ -298,9 +310,13 @@ def attention_weights_of(
     ):
         whole = family.qk_norm is QKNorm.FULL
         shift = family.norm is Norm.SCALE_AND_SHIFT
-        for name, count in ((names.q_norm, heads.num_heads), (names.k_norm, heads.num_kv_heads)):
+        for name, count, shard in (
+            (names.q_norm, heads.num_heads, Shard.COLUMN),
+            (names.k_norm, heads.num_kv_heads, Shard.KV_COLUMN),
+        ):
             size = heads.head_dim * (count if whole else 1)
-            weights += (blocks.norm(f"{names.attention}.{name}", size, bias=shift),)
+            weight = blocks.norm(f"{names.attention}.{name}", size, bias=shift)
+            weights += (replace(weight, shard=shard) if family.qk_norm_divided else weight,)
     if family.sinks:
         weights += (blocks.sinks(f"{names.attention}.sinks", heads.num_heads),)
     if family.attention_extra is not None:

@@ -277,7 +277,21 @@ _NEOX_JAPANESE: Final = replace(
     ),
 )
 
+_FALCON: Final = Family(
+    q_bias="bias",
+    o_bias="bias",
+    in_bias="bias",
+    gated=False,
+    norm=_LAYER_NORM,
+    norms=_falcon_norms,
+    attention=_even_attention(_falcon_kv_heads),
+    intermediate=_four_times("ffn_hidden_size"),
+    names=_QKV,
+)
+
 _FAMILIES: Final[Mapping[str, Family]] = {
+    "RefinedWeb": _FALCON,
+    "RefinedWebModel": _FALCON,
     "biogpt": replace(
         _FAIRSEQ,
         intermediate="intermediate_size",
@@ -318,17 +332,7 @@ _FAMILIES: Final[Mapping[str, Family]] = {
             final_norm="transformer.layernorm",
         ),
     ),
-    "falcon": Family(
-        q_bias="bias",
-        o_bias="bias",
-        in_bias="bias",
-        gated=False,
-        norm=_LAYER_NORM,
-        norms=_falcon_norms,
-        attention=_even_attention(_falcon_kv_heads),
-        intermediate=_four_times("ffn_hidden_size"),
-        names=_QKV,
-    ),
+    "falcon": _FALCON,
     "gpt-sw3": _GPT2,
     "gpt2": _GPT2,
     "gpt_bigcode": replace(_GPT2, attention=_even_attention(_multi_query)),

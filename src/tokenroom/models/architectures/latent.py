@@ -170,13 +170,11 @@ _EXPERTS: Final = Experts(
     shared=shared_count("n_shared_experts"),
     sparse=after_dense(),
 )
-_DEEPSEEK_V3: Final = Family(
-    attention=latent_attention, experts=_EXPERTS, mtp=deepseek_mtp("num_nextn_predict_layers")
-)
+_DEEPSEEK_V3: Final = Family(attention=latent_attention, experts=_EXPERTS, mtp=deepseek_mtp)
 _DEEPSEEK_V32: Final = Family(
     attention=sparse_latent_attention,
     experts=replace(_EXPERTS, sparse=listed_sparse(after_dense())),
-    mtp=deepseek_mtp("num_nextn_predict_layers"),
+    mtp=deepseek_mtp,
 )
 
 _FAMILIES: Final[Mapping[str, Family]] = {

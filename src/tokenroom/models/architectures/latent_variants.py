@@ -263,7 +263,7 @@ _V4: Final = Family(
     experts=Experts(num_experts="n_routed_experts", shared=shared_width("moe_intermediate_size")),
     extra=_hyper_connections,
     output_extra=_hyper_head,
-    mtp=deepseek_mtp("num_nextn_predict_layers"),
+    mtp=deepseek_mtp,
 )
 
 _HY_V4: Final = Family(

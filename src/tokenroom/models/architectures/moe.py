@@ -143,7 +143,7 @@ _GLM4_MOE: Final = replace(
     qk_norm=QKNorm.HEAD,
     qk_norm_if="use_qk_norm",
     experts=_DEEPSEEK,
-    mtp=deepseek_mtp("num_mtp_layers"),
+    mtp=deepseek_mtp,
 )
 _GRANITE_MOE: Final = replace(
     _BIASED,
@@ -322,7 +322,8 @@ _FAMILIES: Final[Mapping[str, Family]] = {
     ),
     "minimax_m2": Family(
         qk_norm=QKNorm.FULL,
-        experts=replace(_MIXTRAL),
+        qk_norm_divided=True,
+        experts=_MIXTRAL,
     ),
     "mixtral": Family(windows=windows.every_layer, experts=_MIXTRAL),
     "olmoe": replace(
@@ -333,7 +334,7 @@ _FAMILIES: Final[Mapping[str, Family]] = {
         norm=Norm.SCALE_AND_SHIFT,
         head_bias="lm_head_bias",
         windows=windows.every_layer,
-        experts=replace(_MIXTRAL),
+        experts=_MIXTRAL,
     ),
     "qwen2_moe": Family(
         q_bias="qkv_bias",

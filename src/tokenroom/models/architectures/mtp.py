@@ -6,7 +6,7 @@ transformers does not build them; their shapes are those of vLLM's ``deepseek_mt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tokenroom.models.architectures import blocks
@@ -14,31 +14,41 @@ from tokenroom.models.config import Config
 from tokenroom.models.spec import Layer
 
 
-def deepseek_mtp(*keys: str) -> Callable[[Config, int, Layer], Sequence[Layer]]:
+def _mtp_blocks(
+    config: Config, hidden_size: int, last: Layer, names: tuple[str, str, str, str]
+) -> Sequence[Layer]:
+    """``num_nextn_predict_layers`` copies of the last block between what joins both inputs.
+
+    A file that does not count them has none: class defaults are left aside, since a checkpoint
+    that drops the blocks drops the field too.
+    """
+    first_norm, second_norm, projection, final_norm = names
+    if not config.has("num_nextn_predict_layers"):
+        return ()
+    count = config.optional_integer("num_nextn_predict_layers", minimum=0, maximum=64) or 0
+    block = replace(
+        last,
+        weights=(
+            blocks.norm(first_norm, hidden_size),
+            blocks.norm(second_norm, hidden_size),
+            blocks.linear(projection, hidden_size, 2 * hidden_size),
+            *last.weights,
+            blocks.norm(final_norm, hidden_size),
+        ),
+    )
+    return (block,) * count
+
+
+def deepseek_mtp(config: Config, hidden_size: int, last: Layer) -> Sequence[Layer]:
     """DeepSeek-V3's: the last block, with two norms, a projection of both inputs and a final norm.
 
-    Embedding and head are the model's own. Each block is written once more for every layer that
-    the field counts.
+    Embedding and head are the model's own.
 
-    Args:
-        keys: Spellings of the field that counts the blocks.
+    Raises:
+        ModelError: ``num_nextn_predict_layers`` is not a count.
     """
-
-    def rule(config: Config, hidden_size: int, last: Layer) -> Sequence[Layer]:
-        count = config.optional_integer(*keys, minimum=0, maximum=64) or 0
-        block = replace(
-            last,
-            weights=(
-                blocks.norm("enorm", hidden_size),
-                blocks.norm("hnorm", hidden_size),
-                blocks.linear("eh_proj", hidden_size, 2 * hidden_size),
-                *last.weights,
-                blocks.norm("shared_head.norm", hidden_size),
-            ),
-        )
-        return (block,) * count
-
-    return rule
+    names = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
+    return _mtp_blocks(config, hidden_size, last, names)
 
 
 def mimo_mtp(config: Config, hidden_size: int, last: Layer) -> Sequence[Layer]:
@@ -47,15 +57,5 @@ def mimo_mtp(config: Config, hidden_size: int, last: Layer) -> Sequence[Layer]:
     Raises:
         ModelError: ``num_nextn_predict_layers`` is not a count.
     """
-    count = config.integer("num_nextn_predict_layers", default=0, minimum=0, maximum=64)
-    block = replace(
-        last,
-        weights=(
-            blocks.norm("token_layernorm", hidden_size),
-            blocks.norm("hidden_layernorm", hidden_size),
-            blocks.linear("input_proj", hidden_size, 2 * hidden_size),
-            *last.weights,
-            blocks.norm("final_layernorm", hidden_size),
-        ),
-    )
-    return (block,) * count
+    names = ("token_layernorm", "hidden_layernorm", "input_proj", "final_layernorm")
+    return _mtp_blocks(config, hidden_size, last, names)

@@ -26,12 +26,10 @@ from tokenroom.models.architectures.multimodal_qwen import (
     qwen3_encoder,
 )
 from tokenroom.models.architectures.towers import (
-    GATED,
     attention,
     kernel,
     mlp,
     norms,
-    patch_embedding,
     patches,
     repeat,
     siglip,

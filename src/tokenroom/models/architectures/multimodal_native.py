@@ -1,4 +1,4 @@
-"""Vision-language models with an encoder of their own: Llama, Gemma 4, Kimi, MiniCPM, Step, MiniMax.
+"""Vision-language models with encoders of their own: Llama, Gemma 4, Kimi, MiniCPM, Step, MiniMax.
 
 Parameters as transformers 5.24 builds them (``modeling_<type>.py``); tokens of the largest image as
 vLLM 0.33's processing classes compute them (``model_executor/models/<type>.py``).

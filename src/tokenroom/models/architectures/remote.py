@@ -235,7 +235,7 @@ _BAILING: Final = Family(
     ),
     qk_norm=QKNorm.HEAD,
     qk_norm_if="use_qk_norm",
-    mtp=deepseek_mtp("num_nextn_predict_layers"),
+    mtp=deepseek_mtp,
     names=Names(
         attention="attention",
         q="query_key_value",
@@ -258,6 +258,7 @@ def _bailing_attention(
 
 
 _FAMILIES: Final[Mapping[str, Family]] = {
+    "Yi": Family(),  # vLLM llama.py
     "aquila": Family(),  # vLLM llama.py
     "baichuan": Family(names=Names(q="W_pack", k="W_pack", v="W_pack")),  # vLLM baichuan.py
     "bailing_moe": replace(_BAILING, attention=_bailing_attention),  # vLLM bailing_moe.py
@@ -366,6 +367,7 @@ _FAMILIES: Final[Mapping[str, Family]] = {
             final_norm="transformer.ln_f",
         ),
     ),
+    "skywork": Family(),  # vLLM llama.py
     "solar": Family(q_bias="attention_bias", o_bias="attention_bias", in_bias="mlp_bias"),
     "step3_text": Family(  # vLLM step3_text.py
         attention=_step3_attention,
