@@ -82,6 +82,7 @@ def main() -> int:
                 ),
                 towers="language_model_only" not in str(row["note"]),
                 loaded=False,
+                version=(0, 32, 0),
             )
         except TokenroomError as error:
             outcomes["refused"] += 1

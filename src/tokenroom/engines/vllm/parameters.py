@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Final, NamedTuple, TypeAlias
 
+from tokenroom.memory.caching_allocator import round_up
 from tokenroom.models.quantization import dtype_bytes, matrix_bytes, schemes
 from tokenroom.models.spec import Role, Scheme, Shard, Weight
 
@@ -29,6 +30,7 @@ _FLOAT32: Final = "float32"
 _FP8: Final = "float8_e4m3fn"
 _INT32_BITS: Final = 32
 _SMALLEST_REFINED_BLOCK: Final = 32
+_TRTLLM_NARROW_SINCE: Final = (0, 28)
 
 _FUSED: Final[Mapping[str, str]] = {
     "q_proj": "qkv_proj",
@@ -175,18 +177,46 @@ def _linear_tensors(parts: Sequence[Weight], dtype: str) -> Tensors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertPadding:
-    """Multiples that an MXFP4 kernel rounds a rank's expert dimensions up to.
+    """How an MXFP4 kernel pads a rank's experts.
 
-    ``fused_moe/oracle/mxfp4.py`` ``mxfp4_round_up_hidden_size_and_intermediate_size``; the default
-    is its last branch, which no known GPU backend changes.
+    Attributes:
+        hidden: Multiple that the hidden size is rounded up to.
+        intermediate: Multiple that the intermediate size is rounded up to.
+        swizzled: Values are laid out for Hopper's Triton kernels after loading.
     """
 
     hidden: int = 1
     intermediate: int = 64
+    swizzled: bool = False
 
 
 NO_PADDING: Final = ExpertPadding()
-"""Of no known backend."""
+"""The last branch of vLLM's rule, which no known GPU backend changes."""
+
+
+def expert_padding(
+    compute_capability: tuple[int, int] | None, version: tuple[int, ...]
+) -> ExpertPadding:
+    """The padding of the backend that vLLM chooses for MXFP4 experts on a GPU.
+
+    ``fused_moe/oracle/mxfp4.py`` ``mxfp4_round_up_hidden_size_and_intermediate_size`` and its order
+    of backends: Marlin before Hopper and on consumer Blackwell, Triton on Hopper, TensorRT-LLM's on
+    Blackwell.
+
+    Args:
+        compute_capability: Of the GPU; None for one that is not NVIDIA's, taken as AMD.
+        version: vLLM's version.
+    """
+    if compute_capability is None:
+        return ExpertPadding(hidden=256, intermediate=256)
+    major = compute_capability[0]
+    if major == 9:
+        return ExpertPadding(swizzled=True)
+    if major == 10:
+        return ExpertPadding(
+            hidden=256, intermediate=128 if version >= _TRTLLM_NARROW_SINCE else 256
+        )
+    return ExpertPadding(hidden=256, intermediate=128)
 
 
 def expert_tensors(
@@ -200,6 +230,8 @@ def expert_tensors(
         padding: What the MXFP4 kernel rounds dimensions up to.
     """
     scheme = parts[0].scheme
+    if scheme is not None and padding.swizzled and schemes.family(scheme) == schemes.MXFP4:
+        return _swizzled_tensors(parts)
     if scheme is not None:
         scheme, parts = _fitted(scheme, parts, padding)
     found: Tensors = []
@@ -213,6 +245,29 @@ def expert_tensors(
             # auto_gptq.py: zero biases, dropped after loading; none where Marlin is not used
             bias = sum(part.shape[-2] for part in group) if _marlin_takes(scheme, parts) else 0
         found.append(Tensor(dtype, group[0].count * bias * dtype_bytes(dtype)))
+    return [tensor for tensor in found if tensor.num_bytes]
+
+
+def _swizzled_tensors(parts: Sequence[Weight]) -> Tensors:
+    """Experts as Hopper's Triton kernels hold them.
+
+    triton_kernels ``layout_details/hopper_value.py`` pads packed inputs to 64 bytes and outputs to
+    256, ``hopper_scale.py`` scales to pairs of inputs and 256 outputs; ``mxfp4.py`` turns biases
+    into float32.
+    """
+    found: Tensors = []
+    for first in (True, False):
+        group = [part for part in parts if (part.shard is not Shard.ROW) is first]
+        if not group:
+            continue
+        experts, in_features = group[0].count, group[0].shape[-1]
+        out_features = sum(part.shape[-2] for part in group)
+        wide = round_up(out_features, 256)
+        found += [
+            Tensor("uint8", experts * wide * round_up(in_features // 2, 64)),
+            Tensor("uint8", experts * wide * round_up(in_features // 32, 2)),
+            Tensor(_FLOAT32, 4 * experts * sum(part.bias for part in group)),
+        ]
     return [tensor for tensor in found if tensor.num_bytes]
 
 
@@ -237,8 +292,8 @@ def _fitted(
             if refined >= _SMALLEST_REFINED_BLOCK:
                 scheme = replace(scheme, block_shape=(refined, refined))
     elif schemes.family(scheme) == schemes.MXFP4:
-        wide = -(-hidden // padding.hidden) * padding.hidden
-        deep = -(-intermediate // padding.intermediate) * padding.intermediate
+        wide = round_up(hidden, padding.hidden)
+        deep = round_up(intermediate, padding.intermediate)
         parts = [
             replace(part, shape=(wide, deep), bias=wide if part.bias else 0)
             if part.shard is Shard.ROW

@@ -74,6 +74,9 @@ _DIVIDED_NORMS: Final = frozenset({"minimax_m2"})
 """Model types whose norms over all query or key heads are divided like them
 (``minimax_m2.py``, ``MiniMaxText01RMSNormTP``)."""
 
+_WHOLE_FFN: Final = frozenset({"gpt_bigcode"})
+"""Model types whose class in transformers has no plan for dividing its feed-forward block."""
+
 _DIVIDED_SELECTORS: Final = frozenset({"minimax_m3", "minimax_m3_vl_text"})
 """Model types whose sparse selector's queries are divided by head (``models/minimax_m3``)."""
 
@@ -199,8 +202,14 @@ def kept_type(spec: ModelSpec, weight: Weight, dtype: str) -> str:
     return dtype
 
 
-def as_divided(spec: ModelSpec, weight: Weight) -> Weight:
-    """The weight as vLLM divides it, where its class divides a norm over heads."""
+def as_divided(spec: ModelSpec, weight: Weight, version: tuple[int, ...]) -> Weight:
+    """The weight as vLLM divides it, where its class differs from the description."""
+    if (
+        spec.model_type in _WHOLE_FFN
+        and ".mlp." in f".{weight.name}"
+        and runs_in_transformers(spec, version)
+    ):
+        return replace(weight, shard=Shard.REPLICATED)
     if spec.model_type in _DIVIDED_NORMS and weight.role is Role.NORM:
         leaf = weight.name.rpartition(".")[2]
         if leaf == "q_norm":

@@ -139,16 +139,23 @@ class _Builder:
     """Lists the tensors of one rank."""
 
     def __init__(
-        self, spec: ModelSpec, ranks: Ranks, dtype: str, loaded: bool, padding: ExpertPadding
+        self,
+        spec: ModelSpec,
+        ranks: Ranks,
+        dtype: str,
+        loaded: bool,
+        version: tuple[int, ...],
+        padding: ExpertPadding,
     ) -> None:
         self.spec = spec
         self.ranks = ranks
         self.dtype = dtype
         self.loaded = loaded
+        self.version = version
         self.padding = padding
 
     def local(self, weight: Weight, kv_heads: int) -> Weight:
-        ranks, weight = self.ranks, as_divided(self.spec, weight)
+        ranks, weight = self.ranks, as_divided(self.spec, weight, self.version)
         if ranks.expert_parallel and weight.expert:
             return local_weight(
                 weight,
@@ -302,7 +309,7 @@ def _rank_weights(
     padding: ExpertPadding,
 ) -> WeightBreakdown:
     model_dtype = dtype or ("bfloat16" if spec.dtype == "float32" else spec.dtype)
-    builder = _Builder(spec, ranks, model_dtype, loaded, padding)
+    builder = _Builder(spec, ranks, model_dtype, loaded, version, padding)
     stage = stage_layers(spec.num_layers, ranks.pp, ranks.pp_rank, ranks.layer_partition)
     kinds: dict[int, Parts] = {}
     blocks: list[Parts] = []
