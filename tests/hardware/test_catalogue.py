@@ -141,7 +141,7 @@ def test_what_cannot_be_found_is_refused(name: str, sentence: str) -> None:
 def test_a_mig_slice_has_its_own_memory_and_shares() -> None:
     whole = find_accelerator("H100")
     part = find_accelerator("NVIDIA H100 80GB HBM3 MIG 3g.40gb")
-    assert part.memory_bytes == round(39.5 * GIB)
+    assert part.memory_bytes == round(39.38 * GIB)
     assert part.multiprocessors == 60
     assert part.bandwidth_bytes_per_second == whole.bandwidth_bytes_per_second / 2
     assert part.flops_per_second["bf16"] == pytest.approx(989.4e12 * 60 / 132)
@@ -175,6 +175,8 @@ def test_a_custom_accelerator_keeps_what_its_base_has() -> None:
     assert alone.compute_capability is None
     with pytest.raises(HardwareError, match="GPU memory is 0 bytes"):
         custom_accelerator(0)
+    with pytest.raises(HardwareError, match="more than 1024 PiB"):
+        custom_accelerator(10**400)
     with pytest.raises(HardwareError, match="GPU bandwidth is -1"):
         custom_accelerator(1, bandwidth=-1)
 
@@ -225,6 +227,15 @@ def test_a_users_entry_takes_the_place_of_a_bundled_one(tmp_path: Path) -> None:
         ("gpus.json", "[]", "gpus.json has no list 'accelerators'"),
         ("gpus.json", '{"accelerators": {}}', "gpus.json has no list 'accelerators'"),
         ("gpus.json", '{"accelerators": [3]}', "accelerators[0] in gpus.json is 3"),
+        (
+            "gpus.json",
+            '{"accelerators": [{"name": "X", "memory": 9}, {"name": "x", "memory": 9}]}',
+            "accelerators[1] in gpus.json has the key 'x' of one before it",
+        ),
+        ("gpus.json", "[" * 100_000, "gpus.json is not valid JSON"),
+        ("gpus.toml", "x = " + "[" * 100_000, "gpus.toml is not valid TOML"),
+        ("gpus.yaml", "[" * 100_000, "gpus.yaml is not valid YAML"),
+        ("gpus.yaml", "# " + "x" * 2**24, "gpus.yaml is larger than 10 MiB"),
         ("gpus.yaml", "accelerators: [{name: X, memory: 80}]\n", None),
         (
             "gpus.toml",

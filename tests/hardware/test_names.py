@@ -18,6 +18,7 @@ from tokenroom.hardware.names import PartName, read_name, split_count, without_r
         ("V100-32G-SXM2", PartName("v100sxm", 32)),
         ("NVIDIA H100 80GB HBM3 MIG 3g.40gb", PartName("h100", 80, "3g.40gb")),
         ("A100-SXM4-80GB MIG 1g.10gb+me", PartName("a100sxm", 80, "1g.10gb")),
+        ("NVIDIA GPU", PartName("nvidiagpu")),
         ("", PartName("")),
     ],
 )

@@ -68,6 +68,8 @@ def test_every_field_is_read() -> None:
         ({"memory": "80"}, "memory of .* is '80'; give a size with its unit"),
         ({"memory": 0}, "memory of .* is 0; give a size"),
         ({"memory": True}, "memory of .* is True; give a size"),
+        ({"memory": 10**400}, "memory of .* give a size"),
+        ({"memory": "1e300 GB"}, "memory of .* give a size"),
         ({"memory": -5}, "memory of .* is -5; give a size"),
         ({"memory": "many GiB"}, "memory of .* is 'many GiB'; give a size"),
         ({"bandwith": "3 GB/s"}, "unknown field 'bandwith'; the fields are key, name"),

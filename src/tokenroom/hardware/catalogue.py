@@ -18,10 +18,11 @@ from typing import Any, Final, TypeAlias
 from tokenroom.errors import HardwareError
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.hardware.names import PartName, read_name, split_count, without_remark
-from tokenroom.hardware.records import Record, Slice, read_record
+from tokenroom.hardware.records import MOST_BYTES, Record, Slice, read_record
 
 ENVIRONMENT_VARIABLE: Final = "TOKENROOM_GPUS"
 _Item: TypeAlias = tuple[Mapping[str, Any], str]
+_MOST_FILE_BYTES: Final = 10 * 2**20
 _BUNDLED: Final = Path(__file__).parent / "data" / "accelerators.json"
 
 
@@ -172,6 +173,8 @@ def custom_accelerator(
     Raises:
         HardwareError: A figure is not positive.
     """
+    if memory_bytes > MOST_BYTES:
+        raise HardwareError("GPU memory is more than 1024 PiB; give a size that a GPU may have")
     if memory_bytes < 1:
         raise HardwareError(f"GPU memory is {memory_bytes} bytes; give a positive size")
     if bandwidth is not None and not bandwidth > 0:
@@ -217,6 +220,10 @@ def _extend(items: Iterable[_Item], legend: Mapping[str, str], raw: object, file
     for position, item in enumerate(raw["accelerators"]):
         where = f"accelerators[{position}] in {file}"
         accelerator = read_record(item, where).accelerator
+        if any(accelerator.key == other["key"] for other, _ in own):
+            raise HardwareError(
+                f"{where} has the key {accelerator.key!r} of one before it; give each GPU its own"
+            )
         own.append(({**item, "key": accelerator.key}, where))
         claimed.update(map(read_name, _names(own[-1][0])))
     kept = []
@@ -229,30 +236,41 @@ def _extend(items: Iterable[_Item], legend: Mapping[str, str], raw: object, file
 
 def _read_file(path: Path) -> object:
     """The parsed content of a user's catalogue, by the file's suffix."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise HardwareError(f"the GPU file {str(path)!r} cannot be read: {error}") from None
     suffix = path.suffix.lower()
+    if suffix not in (".toml", ".json", ".yaml", ".yml"):
+        raise HardwareError(
+            f"the GPU file {path.name!r} has the suffix {suffix!r}; it may be .toml, .json, .yaml "
+            "or .yml"
+        )
     try:
-        if suffix == ".json":
-            return json.loads(text)
-        if suffix == ".toml":
-            import tomllib
-
-            return tomllib.loads(text)
-        if suffix in (".yaml", ".yml"):
-            import yaml
-
-            try:
-                return yaml.safe_load(text)
-            except yaml.YAMLError as error:
-                raise ValueError(" ".join(str(error).split())) from None
+        with path.open("rb") as file:
+            data = file.read(_MOST_FILE_BYTES + 1)
+    except OSError as error:
+        raise HardwareError(
+            f"the GPU file {str(path)!r} cannot be read: {error.strerror}"
+        ) from None
+    if len(data) > _MOST_FILE_BYTES:
+        raise HardwareError(f"the GPU file {path.name} is larger than 10 MiB; list fewer GPUs")
+    try:
+        return _parse(data.decode("utf-8"), suffix)
     except (ValueError, RecursionError) as error:
-        raise HardwareError(f"{path.name} is not valid {suffix[1:].upper()}: {error}") from None
-    raise HardwareError(
-        f"the GPU file {path.name} has the suffix {suffix!r}; it may be .toml, .json, .yaml or .yml"
-    )
+        reason = " ".join(str(error).split())
+        raise HardwareError(f"{path.name} is not valid {suffix[1:].upper()}: {reason}") from None
+
+
+def _parse(text: str, suffix: str) -> object:
+    if suffix == ".json":
+        return json.loads(text)
+    if suffix == ".toml":
+        import tomllib
+
+        return tomllib.loads(text)
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(error) from None
 
 
 def _names(item: Mapping[str, Any]) -> tuple[str, ...]:

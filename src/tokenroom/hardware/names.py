@@ -53,7 +53,8 @@ def read_name(text: str) -> PartName:
         text = text[: found.start()] + " " + text[found.end() :]
     memory_gb = None
     parts: list[str] = []
-    for token in _TOKEN.findall(text):
+    tokens = _TOKEN.findall(text)
+    for token in tokens:
         if token in _NOISE:
             continue
         if token in ("gb", "gib") and parts and parts[-1].isdigit():
@@ -65,7 +66,8 @@ def read_name(text: str) -> PartName:
             continue
         brand = _BRAND.fullmatch(token) if token[0] in "rg" else None
         parts.append(brand[1] if brand else _SAME.get(token, token))
-    return PartName("".join(parts), memory_gb, found[1] if found else None)
+    family = "".join(parts or tokens)  # a name of nothing but brands is taken at its word
+    return PartName(family, memory_gb, found[1] if found else None)
 
 
 def without_remark(text: str) -> str | None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -30,6 +31,10 @@ from tokenroom.units import parse_bytes
 FLOP_TYPES: Final = ("fp32", "bf16", "fp16", "fp8", "int8", "fp4")
 LINKS: Final = ("nvlink", "nvlink_bridge", "pcie", "xgmi", "ethernet", "ici", "hccs", "none")
 
+MOST_BYTES: Final = 2**60
+"""A size beyond this is a slip of the pen, not a memory."""
+
+_SIZE_WANTED: Final = "a size with its unit, such as '79.19 GiB', or whole bytes"
 _FIELDS: Final = (
     "key",
     "name",
@@ -97,7 +102,7 @@ def read_record(raw: object, where: str, legend: Mapping[str, str] | None = None
     """
     if not isinstance(raw, Mapping):
         raise HardwareError(
-            f"{where} is {raw!r}; give a table of fields with at least name and memory"
+            f"{where} is {reprlib.repr(raw)}; give a table of fields with at least name and memory"
         )
     reader = _Reader(raw, where)
     reader.refuse_unknown()
@@ -136,13 +141,14 @@ class _Reader:
         self._where = where
 
     def _refuse(self, name: str, wanted: str) -> HardwareError:
-        return HardwareError(f"{name} of {self._where} is {self._raw[name]!r}; give {wanted}")
+        held = reprlib.repr(self._raw[name])
+        return HardwareError(f"{name} of {self._where} is {held}; give {wanted}")
 
     def refuse_unknown(self) -> None:
         for name in self._raw:
             if name not in _FIELDS:
                 raise HardwareError(
-                    f"{self._where} has an unknown field {name!r}; the fields are "
+                    f"{self._where} has an unknown field {reprlib.repr(name)}; the fields are "
                     f"{', '.join(_FIELDS)}"
                 )
 
@@ -186,14 +192,14 @@ class _Reader:
         value = self._raw.get(name)
         if value is None:
             return None
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-            return value
         if isinstance(value, str) and not value.strip().isdigit():
             try:
-                return parse_bytes(value, name)
+                value = parse_bytes(value, name)
             except TokenroomError:
-                pass
-        raise self._refuse(name, "a size with its unit, such as '79.19 GiB', or whole bytes")
+                raise self._refuse(name, _SIZE_WANTED) from None
+        if type(value) is int and 1 <= value <= MOST_BYTES:
+            return value
+        raise self._refuse(name, _SIZE_WANTED)
 
     def rate(self, name: str) -> float | None:
         value = self._raw.get(name)
@@ -242,8 +248,9 @@ class _Reader:
             if not isinstance(entry, Mapping) or set(entry) != set(Slice.__slots__) - {
                 "memory_bytes"
             } | {"memory"}:
+                held = reprlib.repr(entry)
                 raise HardwareError(
-                    f"{where} is {entry!r}; give memory, multiprocessors and memory_eighths"
+                    f"{where} is {held}; give memory, multiprocessors and memory_eighths"
                 )
             reader = _Reader(entry, where)
             slices[str(profile)] = Slice(
