@@ -104,9 +104,23 @@ _SIZES: Mapping[str, tuple[object, object]] = {
     "intermediate_multiple_size": (3, 4),
     "attention_types": ([[["global", "local", "local"], 2], [["global"], 1]], [[["local"], 5]]),
 }
-# Where sizes depend on each other in a way of the type's own: heads that must fill the hidden size.
+# Where sizes depend on each other in a way of the type's own: heads that must fill the hidden
+# size, layers of both types before those that share a cache, nested configurations.
 _OWN_SIZES: Mapping[str, Mapping[str, tuple[object, object]]] = {
     "helium": {"head_dim": (8, 10)},
+    "gemma4_text": {"num_hidden_layers": (14, 9)},
+    "gemma4_unified_text": {"num_hidden_layers": (14, 9)},
+    "dbrx": {
+        "attn_config": (
+            {"kv_n_heads": 2, "rope_theta": 10000.0},
+            {"kv_n_heads": 4, "rope_theta": 10000.0},
+        ),
+        "ffn_config": (
+            {"ffn_hidden_size": 44, "moe_num_experts": 6, "moe_top_k": 2},
+            {"ffn_hidden_size": 52, "moe_num_experts": 5, "moe_top_k": 3},
+        ),
+        "tie_word_embeddings": (False, False),
+    },
 }
 # Fields that a perturbation must not touch: they decide nothing, or only one value builds.
 _KEPT = {"is_decoder", "add_cross_attention", "use_cache", "is_encoder_decoder", "rope_scaling"}
@@ -161,7 +175,9 @@ def _sound(config: object) -> bool:
 
 def _try(model_type: str, arguments: Mapping[str, object]) -> int | None:
     try:
-        config = CONFIG_MAPPING[model_type](**arguments)
+        # The padding row must lie inside the small vocabulary; it changes no shape.
+        padding = {"pad_token_id": 0} if "vocab_size" in arguments else {}
+        config = CONFIG_MAPPING[model_type](**arguments, **padding)
         return _count(config) if _sound(config) else None
     except Exception as error:
         print(f"{model_type}: {type(error).__name__}: {str(error)[:150]}", file=sys.stderr)
@@ -196,6 +212,12 @@ def _records(model_types: list[str]) -> Iterator[dict[str, object]]:
                 yield {"model_type": model_type, "config": arguments, "parameters": parameters}
 
 
+def _whole(cls: type) -> bool:
+    """Whether the causal class is the whole model, not the text or decoder half of one."""
+    encoder = {field.name: field.default for field in dataclasses.fields(cls)}
+    return "text_config" not in cls.sub_configs and encoder.get("is_encoder_decoder") is not True
+
+
 def _zoo(folder: Path) -> None:
     for file in sorted(folder.glob("*/config.json")):
         data = json.loads(file.read_text(encoding="utf-8"))
@@ -218,8 +240,7 @@ def main() -> None:
         _zoo(options.target)
         return
     known = sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-    # A wrapper of towers and a text model builds as its text model alone here: not the whole.
-    texts = [key for key in known if "text_config" not in CONFIG_MAPPING[key].sub_configs]
+    texts = [key for key in known if _whole(CONFIG_MAPPING[key])]
     records = list(_records(options.model_types or texts))
     fixture = {
         "source": f"transformers {transformers.__version__} on the meta device, "

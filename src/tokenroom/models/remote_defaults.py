@@ -29,6 +29,22 @@ class RemoteDefaults:
 
 
 REMOTE: Final[Mapping[str, RemoteDefaults]] = {
+    "RefinedWeb": RemoteDefaults(
+        source="tiiuae/falcon-40b, before transformers had the class",
+        like="falcon",
+        values={"new_decoder_architecture": True},
+        aliases={
+            "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head",
+            "num_kv_heads": "n_head_kv",
+        },
+    ),
+    "RefinedWebModel": RemoteDefaults(
+        source="tiiuae/falcon-7b, before transformers had the class",
+        like="falcon",
+        aliases={"num_hidden_layers": "n_layer", "num_attention_heads": "n_head"},
+    ),
+    "Yi": RemoteDefaults(source="01-ai/Yi-6B, before it was a Llama", like="llama"),
     "aquila": RemoteDefaults(source="BAAI/AquilaChat2-7B", like="llama"),
     "baichuan": RemoteDefaults(
         source="baichuan-inc/Baichuan2-7B-Base",
@@ -158,6 +174,7 @@ REMOTE: Final[Mapping[str, RemoteDefaults]] = {
     "qwen": RemoteDefaults(
         source="Qwen/Qwen-7B", values={"kv_channels": 128, "tie_word_embeddings": False}
     ),
+    "skywork": RemoteDefaults(source="Skywork/Skywork-13B-base", like="llama"),
     "solar": RemoteDefaults(source="upstage/solar-pro-preview-instruct", like="llama"),
     "step3_text": RemoteDefaults(
         source="stepfun-ai/step3",
