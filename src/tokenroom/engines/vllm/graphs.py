@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
-from tokenroom.engines.vllm.activation import runs_second_runner
 from tokenroom.engines.vllm.collectives import fused_all_reduce_bytes
 from tokenroom.engines.vllm.graph_pool import LayerTensors, Pool, replay
 from tokenroom.engines.vllm.profile_inputs import ProfileInputs, Terms
 from tokenroom.engines.vllm.remembered import Remembered
 from tokenroom.engines.vllm.rules import VersionRules
+from tokenroom.engines.vllm.runner import runs_second_runner
 from tokenroom.models.spec import (
     DTYPE_BITS,
     Attention,
@@ -58,7 +58,7 @@ _EXTRA_NORM_NODES: Final = 0.5  # half of them fuse with the residual add
 _MISSING_NORM_NODES: Final = 1.0
 _EXPERT_NODES: Final = 5.0  # router, top-k, two of alignment, second product's reduction
 _SHARED_EXPERT_NODES: Final = 8.0  # three kernels, sum, input scaling, a second stream's events
-_SCHEME_NODES: Final = {"w8a8_int8": 2.5, "fp8": 1.0, "w4a16": 1.5}
+_PRODUCT_NODES: Final = {"plain": 0.0, "weight_only": 1.5, "float": 1.0, "integer": 2.5}
 _UNFUSED_ALL_REDUCE_NODES: Final = 0.5
 
 # Residuals of the same captures, 5th and 95th percentile as shares of the prediction. The
@@ -196,9 +196,8 @@ class _Capture:
         largest_decode = inputs.max_num_seqs * query_tokens
         sizes = tuple(sorted(inputs.capture_sizes, reverse=True))
         full_sizes = tuple(size for size in sizes if query_tokens <= size <= largest_decode)
-        quantized = _scheme_name(layer) in ("w8a8_int8", "fp8")
         fixed = _SMALL_BUFFERS_BYTES
-        if not quantized:  # cutlass and Marlin bring their own workspaces
+        if _products(layer) in ("plain", "weight_only"):  # others are multiplied by CUTLASS
             fixed += _CUBLAS_WORKSPACE_BYTES
         if inputs.is_last_stage:
             fixed += _INDEXED_OUTPUT_BYTES
@@ -302,16 +301,24 @@ def _chunks(num_bytes: float) -> int:
     return ceil(num_bytes / _DRIVER_CHUNK_BYTES) * _DRIVER_CHUNK_BYTES
 
 
-def _scheme_name(layer: Layer) -> str:
+def _products(layer: Layer) -> str:
+    """How a layer's matrix products take their inputs.
+
+    ``"plain"``; ``"weight_only"`` for compressed weights alone; ``"float"`` for 8- or 4-bit
+    floating-point inputs, which Inductor writes straight away; ``"integer"`` for 8-bit integers,
+    which an operator of their own writes.
+    """
     for weight in layer.weights:
         if weight.scheme is not None and not weight.expert:
-            return weight.scheme.name
-    return ""
+            if weight.scheme.activation_bits == 16:
+                return "weight_only"
+            return "integer" if "int8" in weight.scheme.name else "float"
+    return "plain"
 
 
 def _piece_nodes(layer: Layer, inputs: ProfileInputs, rules: VersionRules) -> float:
     """Kernels of one layer outside attention."""
-    nodes = _PIECE_NODES + _SCHEME_NODES.get(_scheme_name(layer), 0.0)
+    nodes = _PIECE_NODES + _PRODUCT_NODES[_products(layer)]
     norms = sum(
         1
         for weight in layer.weights
@@ -334,7 +341,7 @@ def _layer_tensors(
 ) -> LayerTensors:
     ranks = inputs.tensor_parallel_size
     width = DTYPE_BITS[inputs.dtype] // 8
-    scheme = _scheme_name(layer)
+    products = _products(layer)
     hidden = spec.hidden_size * width
     queries, keys = _attention_widths(layer, ranks)
     gate_up = activated = router = 0
@@ -345,15 +352,15 @@ def _layer_tensors(
         inner = -(-ffn.intermediate_size // ranks)
         gate_up = inner * (2 if ffn.gated else 1) * width
         activated = inner * width
-    fused = scheme == "fp8"  # Inductor writes quantised values straight away
+    halved = products == "float"
     return LayerTensors(
         hidden=hidden,
         queries=queries * width,
         keys=keys * width,
         gate_up=gate_up,
-        activated=activated // 2 if fused else activated,
-        normed=hidden // 2 if fused else hidden,
-        quantized=scheme == "w8a8_int8",
+        activated=activated // 2 if halved else activated,
+        normed=hidden // 2 if halved else hidden,
+        quantized=products == "integer",
         router=router,
         in_place_residual=spec.model_type not in ("granite", "granitemoe"),
         all_reduce_above=fused_all_reduce_bytes(inputs, rules) if ranks > 1 else None,

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from tokenroom.engines.vllm.activation import runs_second_runner
 from tokenroom.engines.vllm.collectives import fused_all_reduce_workspace_bytes
 from tokenroom.engines.vllm.graphs import retained_graph_bytes
 from tokenroom.engines.vllm.profile_inputs import Estimate, ProfileInputs
 from tokenroom.engines.vllm.rules import TopKTopP, VersionRules
+from tokenroom.engines.vllm.runner import has_experts, runs_second_runner
 from tokenroom.models.spec import ModelSpec
 from tokenroom.units import GIB, MIB
 
@@ -58,17 +58,18 @@ def non_torch_memory(spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules
         terms.append(("kernel_local_memory", local))
     hopper = inputs.accelerator.architecture == "hopper"
     switched = hopper and inputs.accelerator.link != "pcie"
-    if ranks > 1:
+    group = ranks * (inputs.data_parallel_size if has_experts(spec) else 1)
+    if group > 1:
         communicator = _COMMUNICATOR_BYTES_BEFORE
         if rules.fuses_all_reduce and switched:
-            communicator = _COMMUNICATOR_BYTES.get(ranks, _COMMUNICATOR_BYTES_LARGER)
+            communicator = _COMMUNICATOR_BYTES.get(group, _COMMUNICATOR_BYTES_LARGER)
         terms.append(("communicator", communicator))
         if fused := fused_all_reduce_workspace_bytes(spec.hidden_size, inputs, rules):
             terms.append(("fused_all_reduce_workspace", fused))
     total = sum(size for _, size in terms)
-    if switched and (alone or ranks in _COMMUNICATOR_BYTES or ranks == 1):
+    if hopper and (group == 1 or (switched and group in _COMMUNICATOR_BYTES)):
         low, high = _RANGE_HOPPER_BYTES
-    elif ranks == 1:
+    elif group == 1:
         low, high = _RANGE_ONE_GPU_BYTES
     else:
         low, high = (round(total * share) for share in _RANGE_GROUP_SHARES)

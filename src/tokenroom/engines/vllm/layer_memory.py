@@ -1,0 +1,232 @@
+"""Tensors of one layer that live at once in vLLM's forward pass."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tokenroom.engines.vllm.profile_inputs import ProfileInputs, Terms
+from tokenroom.engines.vllm.remembered import Remembered
+from tokenroom.engines.vllm.rules import VersionRules
+from tokenroom.models.spec import (
+    DTYPE_BITS,
+    Attention,
+    DenseFFN,
+    LatentAttention,
+    Layer,
+    ModelSpec,
+    MoEFFN,
+)
+from tokenroom.units import MIB
+
+_L2_CACHE_BYTES: Final = {
+    "ampere": 40 * MIB,
+    "ada": 72 * MIB,
+    "hopper": 50 * MIB,
+    "blackwell": 126 * MIB,
+}
+# cudaDeviceProp.l2CacheSize of A100, AD102, H100 and B200 (NVIDIA architecture white papers).
+# PyTorch's torch/_inductor/runtime/benchmarking.py flushes the cache through a buffer of that
+# size while it times the variants of a kernel on the kernel's first run.
+
+_MLA_CONTEXT_TOKENS: Final = 64 * 1024
+
+_layers: Final[Remembered[tuple[Terms, int]]] = Remembered()
+
+
+def layer_terms(
+    spec: ModelSpec,
+    inputs: ProfileInputs,
+    rules: VersionRules,
+    tokens: int,
+    *,
+    profiling: bool,
+) -> Terms:
+    """The widest moment of the widest layer, besides what is kept."""
+    widest, _ = _layer_bytes(spec, inputs, rules, tokens)
+    if profiling and not inputs.enforce_eager:
+        flush = _L2_CACHE_BYTES.get(inputs.accelerator.architecture, 50 * MIB)
+        widest = (*widest, ("kernel_timing_flush", flush))
+    return widest
+
+
+def moe_workspace_bytes(
+    spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules, tokens: int
+) -> int:
+    """Bytes of the experts' workspaces, 0 for a model without experts."""
+    return _layer_bytes(spec, inputs, rules, tokens)[1]
+
+
+def _layer_bytes(
+    spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules, tokens: int
+) -> tuple[Terms, int]:
+    """The widest moment of a layer, and the bytes of the experts' workspaces."""
+    key = (
+        tokens,
+        inputs.dtype,
+        inputs.tensor_parallel_size,
+        inputs.data_parallel_size,
+        inputs.enable_expert_parallel,
+        inputs.max_model_len,
+        inputs.max_num_seqs,
+        inputs.block_size,
+        rules.keeps_moe_workspace,
+        rules.moe_chunk_tokens,
+    )
+
+    def make() -> tuple[Terms, int]:
+        moments = (
+            moment
+            for layer, _ in spec.layer_kinds
+            for moment in _layer_moments(spec, layer, inputs, rules, tokens)
+        )
+        widest = max(moments, key=lambda terms: sum(size for _, size in terms), default=())
+        return widest, _moe_workspace_bytes(spec, inputs, rules, tokens)
+
+    return _layers.get(spec, key, make)
+
+
+def _layer_moments(
+    spec: ModelSpec, layer: Layer, inputs: ProfileInputs, rules: VersionRules, tokens: int
+) -> list[Terms]:
+    """The layer at its mixer and at its feed-forward block.
+
+    A compiled piece runs from the attention output of one layer to the queries of the next; its
+    arguments (attention output, residual) stay referenced by the caller until it returns.
+    """
+    ranks = inputs.tensor_parallel_size
+    width = DTYPE_BITS[inputs.dtype] // 8
+    hidden = tokens * spec.hidden_size * width
+    moments: list[Terms] = []
+    attended = 0
+    for mixer in layer.mixers:
+        if isinstance(mixer, Attention):
+            heads = max(1, mixer.num_heads // ranks)
+            kv_heads = max(1, mixer.num_kv_heads // ranks)
+            queries = tokens * heads * mixer.head_dim * width
+            keys = tokens * kv_heads * mixer.head_dim * width
+            output = tokens * heads * mixer.value_head_dim * width
+            moments.append(
+                (
+                    ("residual", hidden),
+                    ("queries_keys_values", queries + 2 * keys),
+                    ("rotated_queries_keys", queries + keys),
+                    ("attention_output", output),
+                )
+            )
+        elif isinstance(mixer, LatentAttention):
+            heads = max(1, mixer.num_heads // ranks)
+            query_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
+            output = tokens * heads * mixer.v_head_dim * width
+            moments.append(
+                (
+                    ("residual", hidden),
+                    ("queries", tokens * heads * query_dim * width),
+                    ("latent", tokens * (mixer.kv_lora_rank + mixer.qk_rope_head_dim) * width),
+                    ("attention_output", output),
+                    ("expanded_context", _expanded_context_bytes(mixer, inputs, heads, width)),
+                )
+            )
+        else:
+            inner = mixer.num_heads * (mixer.state_shape[0] if mixer.state_shape else 0)
+            inner = max(inner, mixer.conv_dim) // ranks
+            output = tokens * inner * width
+            moments.append(
+                (
+                    ("residual", hidden),
+                    ("projected_inputs", tokens * 2 * inner * width),
+                    ("convolved_inputs", tokens * mixer.conv_dim // ranks * width),
+                    ("recurrence_output", output),
+                )
+            )
+        attended += output
+    if layer.ffn is not None:
+        carried = (
+            ("attention_output", attended),
+            ("residual", hidden),
+            ("updated_residual", hidden),
+        )
+        moments.append(carried + _ffn_terms(spec, layer, inputs, rules, tokens, width))
+    return moments
+
+
+def _ffn_terms(
+    spec: ModelSpec,
+    layer: Layer,
+    inputs: ProfileInputs,
+    rules: VersionRules,
+    tokens: int,
+    width: int,
+) -> Terms:
+    ranks = inputs.tensor_parallel_size
+    ffn = layer.ffn
+    if isinstance(ffn, MoEFFN):
+        hidden = tokens * spec.hidden_size * width
+        shared = ffn.shared_intermediate_size // ranks
+        terms = [
+            ("normed", hidden),
+            ("router_logits", tokens * ffn.num_experts * 4),
+            ("shared_experts", 3 * tokens * shared * width),
+        ]
+        if not rules.keeps_moe_workspace:
+            terms.append(("expert_caches", _moe_workspace_bytes(spec, inputs, rules, tokens)))
+            terms.append(("experts_output", hidden))
+        return tuple(terms)
+    assert isinstance(ffn, DenseFFN)
+    inner = tokens * -(-ffn.intermediate_size // ranks)
+    up = inner * (2 if ffn.gated else 1) * width
+    terms = [("gate_up", up), ("activated", inner * width)]
+    if _activation_bits(layer) == 8 and _scheme_is_integer(layer):
+        # Integer quantisation is an operator of its own: its outputs are allocated beside what
+        # it reads (compressed_tensors_w8a8_int8, _custom_ops.scaled_int8_quant).
+        terms.append(("quantized_activations", inner + tokens * spec.hidden_size))
+    return tuple(terms)
+
+
+def _activation_bits(layer: Layer) -> int:
+    bits = [weight.scheme.activation_bits for weight in layer.weights if weight.scheme is not None]
+    return min(bits, default=16)
+
+
+def _scheme_is_integer(layer: Layer) -> bool:
+    return any(
+        weight.scheme is not None and "int8" in weight.scheme.name for weight in layer.weights
+    )
+
+
+def _moe_workspace_bytes(
+    spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules, tokens: int
+) -> int:
+    """The two workspaces of the experts' kernel (fused_moe.py ``workspace_shapes``).
+
+    tokens x experts a token x max(intermediate, hidden), and the same with gate and up side by
+    side. Data-parallel copies gather each other's tokens before the experts; these are divided
+    over all ranks of the copies, whole with expert parallelism and else in slices.
+    """
+    width = DTYPE_BITS[inputs.dtype] // 8
+    copies = inputs.data_parallel_size
+    ranks = 1 if inputs.enable_expert_parallel else inputs.tensor_parallel_size * copies
+    routed = min(tokens * copies, rules.moe_chunk_tokens or tokens * copies)
+    largest = 0
+    for layer, _ in spec.layer_kinds:
+        ffn = layer.ffn
+        if isinstance(ffn, MoEFFN):
+            inner = ffn.intermediate_size // ranks
+            up = 2 * inner if ffn.gated else inner
+            wide = max(inner, spec.hidden_size) + max(up, spec.hidden_size)
+            largest = max(largest, routed * ffn.experts_per_token * wide * width)
+    return largest
+
+
+def _expanded_context_bytes(
+    mixer: LatentAttention, inputs: ProfileInputs, heads: int, width: int
+) -> int:
+    """Keys and values of a chunk of context, which the profile run allocates for their size.
+
+    mla_attention.py ``determine_chunked_prefill_workspace_size``.
+    """
+    block = max(inputs.block_size, 1)
+    context_tokens = min(
+        max(8 * inputs.max_model_len, 4 * inputs.max_num_seqs * block), _MLA_CONTEXT_TOKENS
+    )
+    context_tokens = max(context_tokens, inputs.max_num_seqs * block)
+    return context_tokens * heads * (mixer.qk_nope_head_dim + mixer.v_head_dim) * width
