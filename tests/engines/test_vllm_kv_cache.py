@@ -558,6 +558,111 @@ def test_windows_do_not_go_with_context_parallelism():
         pool_layout(spec_of("gemma3"), settings)
 
 
+def test_qwen2_with_windows_in_some_layers_is_refused():
+    config = MODELS["qwen2-no-windows"] | {"use_sliding_window": True}
+    with pytest.raises(DeploymentError, match="max_window_layers"):
+        pool_layout(read_config(config, "qwen2"), KVCacheSettings())
+
+
+KIMI_LINEAR_48B = {
+    "architectures": ["KimiLinearForCausalLM"],
+    "model_type": "kimi_linear",
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 27,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "vocab_size": 163840,
+    "torch_dtype": "bfloat16",
+    "linear_attn_config": {
+        "kda_layers": [n for n in range(1, 28) if n % 4 and n != 27],
+        "full_attn_layers": [4, 8, 12, 16, 20, 24, 27],
+        "num_heads": 32,
+        "head_dim": 128,
+        "short_conv_kernel_size": 4,
+    },
+    "kv_lora_rank": 512,
+    "q_lora_rank": None,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "num_experts": 256,
+    "num_experts_per_token": 8,
+    "num_shared_experts": 1,
+    "moe_intermediate_size": 1024,
+    "first_k_dense_replace": 1,
+}
+
+
+def test_a_logged_run_of_kimi_linear():
+    """vllm-project/vllm issue 28228 (November 2025): 2.3 GiB, 75,840 tokens, 2.48x at 120,000."""
+    layout = pool_layout(
+        read_config(KIMI_LINEAR_48B, "kimi-linear"),
+        KVCacheSettings(tensor_parallel_size=2),
+        kv_cache_rules("0.12.0"),
+    )
+    low, high = (
+        plan_kv_cache(layout, int(gib * GIB), max_model_len=120_000, max_in_flight_tokens=64_000)
+        for gib in (2.295, 2.305)
+    )
+    assert layout.block_size == 960
+    assert [len(group.caches) for group in layout.groups] == [7, 7, 6, 7]
+    assert low.kv_tokens == high.kv_tokens == 75_840
+    assert f"{low.max_concurrency:.2f}" == "2.48"
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("folder", "version", "gib", "length", "tokens", "drafts", "changes"),
+    [
+        (
+            "nvidia__Qwen3.6-35B-A3B-NVFP4",
+            "0.24.0",
+            6.01,
+            131_072,
+            569_878,
+            0,
+            {"kv_cache_dtype": "fp8"},
+        ),
+        (
+            "Qwen__Qwen3.5-27B",
+            "0.20.1",
+            11.05,
+            262_144,
+            623_873,
+            3,
+            {"kv_cache_dtype": "fp8_e5m2", "tensor_parallel_size": 2, "model_dtype": "float16"},
+        ),
+    ],
+)
+def test_logged_runs_of_gated_delta_models(
+    shared: Path, folder, version, gib, length, tokens, drafts, changes
+):
+    spec = read_config_file(shared / "zoo" / "configs" / folder)
+    settings = KVCacheSettings(mamba_cache_mode="align", num_speculative_tokens=drafts, **changes)
+    layout = pool_layout(
+        spec, settings, kv_cache_rules(version), draft_layers=spec.mtp_layers if drafts else ()
+    )
+    low, high = (
+        plan_kv_cache(
+            layout, int(around * GIB), max_model_len=length, max_in_flight_tokens=8192
+        ).kv_tokens
+        for around in (gib - 0.005, gib + 0.005)
+    )
+    assert low <= tokens <= high
+    assert high - low <= 2 * tokens / 400  # one block id more or less
+
+
+def test_deepseek_v4_before_packed_groups_is_refused():
+    config = {
+        **MODELS["deepseek-v3"],
+        "model_type": "deepseek_v3",
+    }
+    spec = replace(read_config(config, "v4"), model_type="deepseek_v4")
+    with pytest.raises(DeploymentError, match="0\\.27"):
+        pool_layout(spec, KVCacheSettings(), kv_cache_rules("0.26.0"))
+
+
 def test_a_recurrence_that_vllm_has_not():
     spec = read_config({"model_type": "rwkv", "hidden_size": 64, "num_hidden_layers": 2}, "rwkv")
     with pytest.raises(DeploymentError, match="rwkv"):

@@ -256,9 +256,7 @@ def _latent(mixer: LatentAttention, context: _Context) -> Iterator[KVCacheSpec]:
         width = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
         yield FullAttentionSpec(
             block_size=block,
-            num_kv_heads=kv_heads_per_rank(
-                mixer.num_heads, context.settings.tensor_parallel_size
-            ),
+            num_kv_heads=kv_heads_per_rank(mixer.num_heads, context.settings.tensor_parallel_size),
             cell_bytes=attention_cell_bytes(width, width, context.kv_dtype),
         )
         return
@@ -298,6 +296,10 @@ def _deepseek_v4(mixer: LatentAttention, context: _Context) -> Iterator[KVCacheS
     layout takes 584 bytes a state (448 FP8, 64 BF16 rotary, 8 scale) in pages rounded up to 576.
     Source: models/deepseek_v4/attention.py, compressor.py, v1/attention/backends/mla/sparse_swa.py.
     """
+    if not context.rules.packs_groups:
+        raise DeploymentError(
+            "the KV cache of DeepSeek-V4 is known for vLLM 0.27 and newer; name such a version"
+        )
     packed = context.kv_dtype == "fp8_ds_mla"
     width = mixer.kv_lora_rank + mixer.qk_rope_head_dim
     cell = 584 if packed else width * element_bytes(context.kv_dtype)
@@ -446,6 +448,26 @@ def _aligned_block(
     return block, None if page == largest else page
 
 
+def _refuse_partial_windows(spec: ModelSpec) -> None:
+    """Qwen2 with windows from some layer on: vLLM asserts that all layers have one.
+
+    Source: model_executor/models/qwen2.py ``Qwen2Model``.
+    """
+    if spec.model_type != "qwen2":
+        return
+    windows = {
+        mixer.window
+        for layer, _ in spec.layer_kinds
+        for mixer in layer.mixers
+        if isinstance(mixer, Attention)
+    }
+    if len(windows) > 1:
+        raise DeploymentError(
+            "use_sliding_window is on with max_window_layers below num_hidden_layers, which vLLM "
+            "does not support for qwen2 models; turn use_sliding_window off in the configuration"
+        )
+
+
 def layer_caches(
     spec: ModelSpec,
     settings: KVCacheSettings,
@@ -465,6 +487,7 @@ def layer_caches(
     Raises:
         DeploymentError: vLLM cannot run the layers under these settings.
     """
+    _refuse_partial_windows(spec)
     kv_dtype = resolved_kv_dtype(spec, settings)
     block_size, state_page = _aligned_block(spec, settings, rules, kv_dtype)
     state_block = WHOLE_SEQUENCE

@@ -49,7 +49,8 @@ class KVCacheRules:
         pads_attention_pages: Attention pages that do not divide the largest are padded to it.
         pads_state_pages: State pages below the largest are padded to it.
         merges_buckets: Specs that can be merged share a bucket, not only equal ones.
-        packs_groups: Block-outermost layouts pack pages of different sizes side by side.
+        packs_groups: Block-outermost layouts pack pages of different sizes side by side; before
+            0.29 for DeepSeek-V4 only, before 0.27 in padded tuples, which are not modelled.
         window_block: The block size of sliding-window layers.
         hybrid_mla_alignment: Smallest block of latent attention beside recurrent layers.
         aligns_to_cache_block: Beside recurrent layers the block grows in steps of the set one.
@@ -82,8 +83,11 @@ NEWEST: Final = KVCacheRules()
 _INTRODUCED: Final[tuple[tuple[tuple[int, int, int], dict[str, object]], ...]] = (
     ((0, 32, 0), {"checkpoint_blocks": 0}),
     ((0, 30, 0), {"window_block": WindowBlock.SMALLEST}),
-    ((0, 29, 0), {"reserves_null_block": False, "packs_groups": False}),
-    ((0, 27, 0), {"merges_buckets": False, "hybrid_mla_alignment": 1}),
+    ((0, 29, 0), {"reserves_null_block": False}),
+    (
+        (0, 27, 0),
+        {"packs_groups": False, "merges_buckets": False, "hybrid_mla_alignment": 1},
+    ),
     ((0, 26, 0), {"counts_in_flight_batches": False, "pads_state_pages": False}),
     ((0, 25, 0), {"window_block": WindowBlock.CACHE}),
     ((0, 24, 0), {"pads_attention_pages": False}),
