@@ -7,6 +7,7 @@ weights; a model of a million positions spends a gigabyte on them. Field names: 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -156,9 +157,14 @@ def _settings(text: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _number(value: object) -> float | None:
+    """A finite number, None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond what a float holds
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _table(
