@@ -1,0 +1,669 @@
+"""Every vLLM setting with its value and where it comes from, as the engine would resolve it.
+
+:func:`resolve` follows ``EngineArgs.create_engine_config`` (engine/arg_utils.py) and
+``VllmConfig.__post_init__`` (config/vllm.py) of the version: what the user set stays, the rest is
+the engine's default, which may depend on the GPU and the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Final
+
+from tokenroom.engines.policy import Setting
+from tokenroom.engines.vllm.attention_backend import (
+    DEFAULT_BLOCK_SIZE,
+    AttentionBackend,
+    AttentionQuery,
+    choose_backend,
+    forced_block_size,
+)
+from tokenroom.engines.vllm.default_rules import DefaultRules, default_rules
+from tokenroom.engines.vllm.graph_sizes import GraphRequest, capture_sizes
+from tokenroom.engines.vllm.model_length import ModelLength, check_length, model_length
+from tokenroom.engines.vllm.rules import SecondRunner, rules_for
+from tokenroom.engines.vllm.settings import SpeculativeSettings, VLLMSettings
+from tokenroom.hardware.accelerator import Accelerator, Node
+from tokenroom.models.spec import (
+    Attention,
+    LatentAttention,
+    Mixer,
+    ModelSpec,
+    MoEFFN,
+    Recurrence,
+    Recurrent,
+)
+from tokenroom.units import GIB
+
+_DTYPE_NAMES: Final = {
+    "half": "float16",
+    "float16": "float16",
+    "float": "float32",
+    "float32": "float32",
+    "bfloat16": "bfloat16",
+}
+_NO_HALF: Final = frozenset(
+    {"gemma2", "gemma3", "gemma3_text", "glm4"}
+)  # config/model.py _FLOAT16_NOT_SUPPORTED_MODELS
+_POOLING_SUFFIXES: Final = (
+    *("ForTextEncoding", "EmbeddingModel", "ForSequenceClassification", "ForTokenClassification"),
+    *("ForAudioClassification", "ForImageClassification", "ForVideoClassification"),
+    *("ClassificationModel", "ForRewardModeling", "RewardModel"),
+)
+_GENERATING_SUFFIXES: Final = (
+    *("ForCausalLM", "ForConditionalGeneration", "ChatModel", "LMHeadModel"),
+)
+_POOLING_TASKS: Final = frozenset(
+    {"embed", "embedding", "classify", "score", "reward", "encode", "plugin"}
+)
+_EAGLE_METHODS: Final = frozenset(
+    {"eagle", "eagle3", "mtp", "extract_hidden_states", "deepseek_mtp", "gemma4_mtp"}
+)
+#: Recurrences whose every state block can be kept for prefix caching
+#: (model_executor/models/interfaces.py ``SupportsMambaPrefixCaching``).
+_KEEPS_EVERY_STATE: Final = frozenset({Recurrence.MAMBA1, Recurrence.MAMBA2})
+_GRAPH_MODE_OF_LEVEL: Final = ("NONE", "PIECEWISE", "FULL_AND_PIECEWISE", "FULL_AND_PIECEWISE")
+_WITHOUT_PIECEWISE: Final = {"PIECEWISE": "NONE", "FULL_AND_PIECEWISE": "FULL_DECODE_ONLY"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTraits:
+    """What defaults depend on of a model.
+
+    Attributes:
+        attention_free: No layer caches keys.
+        hybrid: Layers with and without a growing cache.
+        encoder_only: Bidirectional layers alone.
+        encoder_decoder: A sequence-to-sequence model.
+        pooling: It answers with vectors or scores, not with text.
+        has_experts: A layer is a mixture of experts.
+        latent: The latent attention, None for none.
+        attention: A plain attention layer (full before sliding), None for none.
+        keeps_every_state: Its recurrent layers are of a kind that can keep every state block.
+    """
+
+    attention_free: bool
+    hybrid: bool
+    encoder_only: bool
+    encoder_decoder: bool
+    pooling: bool
+    has_experts: bool
+    latent: LatentAttention | None
+    attention: Attention | None
+    keeps_every_state: bool
+
+    @property
+    def num_heads(self) -> int:
+        """Query heads of the whole model, 0 without attention."""
+        mixer = self.latent or self.attention
+        return 0 if mixer is None else mixer.num_heads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedSettings:
+    """Every setting filled in; sizes in bytes, lengths in tokens.
+
+    ``settings`` says for each name of this class the value, whose it is and why. ``None`` stays
+    only where the engine itself keeps "none": kv_cache_memory_bytes, num_gpu_blocks_override,
+    mamba_block_size (the state covers the whole sequence) and the like.
+    """
+
+    version: str
+    usage: str
+    traits: ModelTraits
+    length: ModelLength
+    dtype: str
+    quantization: str | None
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    data_parallel_size: int
+    decode_context_parallel_size: int
+    prefill_context_parallel_size: int
+    enable_expert_parallel: bool
+    max_model_len: int
+    fits_max_model_len: bool  # auto: the largest length that fits, max_model_len at most
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    gpu_memory_utilization: float
+    kv_cache_dtype: str
+    kv_cache_memory_bytes: int | None
+    num_gpu_blocks_override: int | None
+    block_size: int
+    attention_backend: str
+    enable_prefix_caching: bool
+    enable_chunked_prefill: bool
+    hybrid_manager: bool
+    mamba_cache_dtype: str
+    mamba_ssm_cache_dtype: str
+    mamba_cache_mode: str
+    mamba_block_size: int | None
+    enforce_eager: bool
+    cudagraph_mode: str
+    cudagraph_capture_sizes: tuple[int, ...]
+    async_scheduling: bool
+    second_runner: bool
+    max_in_flight_tokens: int
+    speculative: SpeculativeSettings | None
+    enable_lora: bool
+    max_loras: int
+    max_lora_rank: int
+    fully_sharded_loras: bool
+    lora_dtype: str
+    limit_mm_per_prompt: Mapping[str, int]
+    language_model_only: bool
+    skip_mm_profiling: bool
+    disable_custom_all_reduce: bool
+    cpu_offload_bytes: int
+    max_logprobs: int
+    environment: Mapping[str, str]
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+
+    @property
+    def world_size(self) -> int:
+        """Accelerators of one data-parallel copy."""
+        return (
+            self.tensor_parallel_size
+            * self.pipeline_parallel_size
+            * self.prefill_context_parallel_size
+        )
+
+    @property
+    def num_speculative_tokens(self) -> int:
+        """Tokens drafted a step, 0 without speculative decoding."""
+        return self.speculative.num_speculative_tokens if self.speculative else 0
+
+
+def model_traits(spec: ModelSpec, settings: VLLMSettings) -> ModelTraits:
+    """What the defaults depend on of a model."""
+    mixers: list[Mixer] = [mixer for layer, _ in spec.layer_kinds for mixer in layer.mixers]
+    plain = [mixer for mixer in mixers if isinstance(mixer, Attention)]
+    latent = next((mixer for mixer in mixers if isinstance(mixer, LatentAttention)), None)
+    recurrent = [mixer for mixer in mixers if isinstance(mixer, Recurrent)]
+    caches = [mixer for mixer in plain if not mixer.encoder_only]
+    full = [mixer for mixer in caches if mixer.window is None and mixer.chunk is None]
+    return ModelTraits(
+        attention_free=bool(recurrent) and not plain and latent is None,
+        hybrid=bool(recurrent) and (bool(plain) or latent is not None),
+        encoder_only=bool(plain) and all(mixer.encoder_only for mixer in plain),
+        encoder_decoder=bool(spec.encoder_layers),
+        pooling=_is_pooling(spec, settings),
+        has_experts=any(isinstance(layer.ffn, MoEFFN) for layer, _ in spec.layer_kinds),
+        latent=latent,
+        attention=next(iter(full or caches or plain), None),
+        keeps_every_state=bool(recurrent)
+        and all(mixer.kind in _KEEPS_EVERY_STATE for mixer in recurrent),
+    )
+
+
+def _is_pooling(spec: ModelSpec, settings: VLLMSettings) -> bool:
+    """Whether the runner is a pooling one (config/model.py ``_get_runner_type``)."""
+    if settings.runner not in (None, "auto"):
+        return settings.runner == "pooling"
+    if settings.task in _POOLING_TASKS or settings.convert in _POOLING_TASKS:
+        return True
+    if spec.architecture.endswith(_GENERATING_SUFFIXES):
+        return False
+    return spec.architecture.endswith((*_POOLING_SUFFIXES, "Model"))
+
+
+def resolve(
+    settings: VLLMSettings, spec: ModelSpec, node: Node, version: str | None = None
+) -> ResolvedSettings:
+    """Every setting, as vLLM of that version would resolve it on these accelerators.
+
+    Args:
+        settings: What the user set.
+        spec: The model, quantised as it will be loaded.
+        node: The accelerators.
+        version: vLLM version; the settings' own, then the newest known, when None.
+
+    Raises:
+        DeploymentError: The engine would refuse while resolving: a length beyond the model's, a
+            backend that does not fit, contradicting graph sizes, a version before 0.11.
+    """
+    rules = default_rules(version or settings.version)
+    return _Resolver(settings, spec, node.accelerator, rules).run()
+
+
+class _Resolver:
+    """Fills in one setting after the other, noting whose value each is."""
+
+    def __init__(
+        self,
+        settings: VLLMSettings,
+        spec: ModelSpec,
+        accelerator: Accelerator,
+        rules: DefaultRules,
+    ) -> None:
+        self.user = settings
+        self.spec = spec
+        self.accelerator = accelerator
+        self.rules = rules
+        self.traits = model_traits(spec, settings)
+        self.notes: dict[str, Setting] = {}
+
+    def run(self) -> ResolvedSettings:
+        user = self.user
+        length = model_length(
+            self.spec,
+            self.rules,
+            user.hf_overrides,
+            disable_sliding_window=bool(user.disable_sliding_window),
+        )
+        values: dict[str, Any] = {
+            "dtype": self._dtype(),
+            "quantization": self._plain("quantization", self.spec.quantization, "model"),
+            "max_model_len": self._max_model_len(length),
+        }
+        for name, default in (
+            ("tensor_parallel_size", 1),
+            ("pipeline_parallel_size", 1),
+            ("data_parallel_size", 1),
+            ("decode_context_parallel_size", 1),
+            ("prefill_context_parallel_size", 1),
+            ("enable_expert_parallel", False),
+            ("gpu_memory_utilization", self.rules.gpu_memory_utilization),
+            ("kv_cache_memory_bytes", None),
+            ("num_gpu_blocks_override", None),
+            ("mamba_cache_dtype", "auto"),
+            ("mamba_ssm_cache_dtype", "auto"),
+            ("enforce_eager", False),
+            ("enable_lora", False),
+            ("max_loras", 1),
+            ("max_lora_rank", 16),
+            ("fully_sharded_loras", False),
+            ("lora_dtype", "auto"),
+            ("limit_mm_per_prompt", {}),
+            ("language_model_only", False),
+            ("skip_mm_profiling", False),
+            ("disable_custom_all_reduce", False),
+            ("cpu_offload_bytes", 0),
+            ("max_logprobs", 20),
+        ):
+            values[name] = self._plain(name, default)
+        values["hybrid_manager"] = not self._plain("disable_hybrid_kv_cache_manager", False)
+        values["enable_chunked_prefill"] = self._chunked_prefill()
+        values["enable_prefix_caching"] = self._prefix_caching()
+        seqs, tokens = self._batch(values["max_model_len"], values["enable_chunked_prefill"])
+        values["max_num_seqs"], values["max_num_batched_tokens"] = seqs, tokens
+        kv_cache_dtype = self._kv_cache_dtype()
+        backend = self._backend(values["dtype"], kv_cache_dtype, values["tensor_parallel_size"])
+        values["attention_backend"] = "NO_ATTENTION" if backend is None else backend.name
+        values["kv_cache_dtype"] = self._packed_kv_dtype(kv_cache_dtype, backend)
+        values["block_size"] = self._block_size(values["dtype"], kv_cache_dtype, backend)
+        mode = self._mamba_mode(values["enable_prefix_caching"])
+        values["mamba_cache_mode"] = mode
+        values["mamba_block_size"] = self._mamba_block_size(mode, values["block_size"])
+        values["second_runner"] = self._second_runner()
+        values["async_scheduling"] = self._async_scheduling(mode, values["second_runner"])
+        values["max_in_flight_tokens"] = self._in_flight(
+            tokens, values["async_scheduling"], values["second_runner"]
+        )
+        values["cudagraph_mode"] = self._graph_mode(values["enforce_eager"])
+        values["cudagraph_capture_sizes"] = self._graph_sizes(
+            values["cudagraph_mode"], seqs, tokens
+        )
+        return ResolvedSettings(
+            version=".".join(map(str, self.rules.version)),
+            usage=user.usage,
+            traits=self.traits,
+            length=length,
+            fits_max_model_len=user.max_model_len == -1,
+            speculative=user.speculative,
+            environment=user.environment,
+            settings=self.notes,
+            **values,
+        )
+
+    def _note(self, name: str, value: Any, origin: str, reason: str = "") -> Any:
+        self.notes[name] = Setting(value=value, origin=origin, reason=reason)
+        return value
+
+    def _plain(self, name: str, default: Any, origin: str = "engine") -> Any:
+        """The user's value, or a default that depends on nothing else."""
+        value = getattr(self.user, name)
+        if value is not None:
+            return self._note(name, value, "user")
+        return self._note(name, default, origin)
+
+    @property
+    def _capability(self) -> tuple[int, int] | None:
+        return self.accelerator.compute_capability
+
+    def _dtype(self) -> str:
+        """``_get_and_verify_dtype``: float32 checkpoints run in half, old GPUs without bfloat16."""
+        wanted = (self.user.dtype or "auto").lower()
+        if wanted != "auto":
+            return str(self._note("dtype", _DTYPE_NAMES.get(wanted, wanted), "user"))
+        stored = self.spec.dtype
+        supported = ["bfloat16", "float16", "float32"]
+        if self._capability is not None and self._capability < (8, 0):
+            supported.remove("bfloat16")
+        if self.spec.model_type in _NO_HALF:
+            supported.remove("float16")
+        half_first = self.traits.pooling and "float16" in supported
+        preferred = "float16" if half_first else supported[0]
+        if stored == "float32":
+            return str(
+                self._note("dtype", preferred, "engine", "the checkpoint is stored in float32")
+            )
+        if stored in supported:
+            return str(self._note("dtype", stored, "model"))
+        reason = f"the {self.accelerator.name} does not compute in {stored}"
+        return str(self._note("dtype", preferred, "gpu", reason))
+
+    def _max_model_len(self, length: ModelLength) -> int:
+        wanted = self.user.max_model_len
+        if wanted is not None and wanted != -1:
+            check_length(wanted, length, self.user.environment)
+            return int(self._note("max_model_len", wanted, "user"))
+        return int(self._note("max_model_len", length.default, "model", length.reason))
+
+    def _chunked_prefill(self) -> bool:
+        """``is_chunked_prefill_supported``: off for encoders and sequence-to-sequence models."""
+        old_generate = self.rules.version < (0, 12, 0) and not self.traits.pooling
+        if self.user.enable_chunked_prefill is not None and not old_generate:
+            return bool(self._plain("enable_chunked_prefill", None))
+        off = self.traits.encoder_only or self.traits.encoder_decoder
+        if self.rules.version[:2] == (0, 12) and self._context_parallel_prefill:
+            return bool(self._note("enable_chunked_prefill", False, "engine", "prefill is split"))
+        reason = "the model attends in both directions or to an encoder" if off else ""
+        return bool(self._note("enable_chunked_prefill", not off, "engine", reason))
+
+    @property
+    def _context_parallel_prefill(self) -> bool:
+        return (self.user.prefill_context_parallel_size or 1) > 1
+
+    def _prefix_caching(self) -> bool:
+        """``is_prefix_caching_supported``, and what recurrent layers allowed by version."""
+        name, traits, rules = "enable_prefix_caching", self.traits, self.rules
+        recurrent = traits.hybrid or traits.attention_free
+        if recurrent and rules.forbids_recurrent_prefix_caching:
+            return bool(self._note(name, False, "engine", "recurrent layers forbid it"))
+        if (
+            recurrent
+            and rules.recurrent_prefix_caching_listed
+            and not traits.keeps_every_state
+            and self.user.enable_prefix_caching
+        ):
+            return bool(self._note(name, False, "engine", "the recurrent layers forbid it"))
+        if self.user.enable_prefix_caching is not None:
+            return bool(self._plain(name, None))
+        if traits.encoder_only or traits.encoder_decoder:
+            return bool(self._note(name, False, "engine", "the model has an encoder"))
+        if traits.attention_free:
+            return bool(self._note(name, False, "engine", "no layer caches keys"))
+        if traits.hybrid and (traits.pooling or not rules.hybrid_prefix_caching):
+            return bool(self._note(name, False, "engine", "some layers are recurrent"))
+        if rules.version < (0, 12, 0) and self.user.enable_prompt_embeds:
+            return bool(self._note(name, False, "engine", "prompt embeddings are enabled"))
+        if rules.version[:2] == (0, 12) and self._context_parallel_prefill:
+            return bool(self._note(name, False, "engine", "prefill is split"))
+        return bool(self._note(name, True, "engine"))
+
+    def _batch(self, max_model_len: int, chunked: bool) -> tuple[int, int]:
+        """max_num_seqs and max_num_batched_tokens: ``get_batch_defaults`` and what follows it."""
+        rules, user = self.rules, self.user
+        default_tokens, default_seqs, reason = self._batch_defaults()
+        if (
+            rules.batched_dp_tokens is not None
+            and user.all2all_backend in ("deepep_low_latency", "nixl_ep")
+            and user.enable_expert_parallel
+            and (user.data_parallel_size or 1) > 1
+        ):
+            default_tokens = rules.batched_dp_tokens
+            reason = f"{user.all2all_backend} takes batches of this size"
+        tokens, seqs = user.max_num_batched_tokens, user.max_num_seqs
+        if user.performance_mode == "throughput":
+            default_tokens, default_seqs = 2 * default_tokens, 2 * default_seqs
+            reason = f"{reason}, doubled for throughput"
+        wanted_seqs = default_seqs if seqs is None else seqs
+        if tokens is None:
+            if not chunked:
+                longer = max(max_model_len, default_tokens)
+                default_tokens = longer if rules.raises_tokens_to_length else max_model_len
+                reason = f"{reason}; without chunked prefill a whole prompt fits"
+            if rules.caps_tokens and wanted_seqs * max_model_len < default_tokens:
+                default_tokens = wanted_seqs * max_model_len
+                reason = "max_num_seqs times max_model_len"
+            tokens = int(self._note("max_num_batched_tokens", default_tokens, "gpu", reason))
+        else:
+            self._note("max_num_batched_tokens", tokens, "user")
+        if seqs is None:
+            seqs = min(default_seqs, tokens)
+            cut = "max_num_batched_tokens" if seqs < default_seqs else reason
+            self._note("max_num_seqs", seqs, "gpu", cut)
+        else:
+            self._note("max_num_seqs", seqs, "user")
+        return seqs, tokens
+
+    def _batch_defaults(self) -> tuple[int, int, str]:
+        """Tokens and sequences of a step by GPU memory, name and usage."""
+        gpu, rules = self.accelerator, self.rules
+        if self.user.usage not in ("server", "llm"):
+            return 2048, 128, "the scheduler's own default"
+        server = self.user.usage == "server"
+        if rules.huge_gpu_tier and gpu.memory_bytes >= 160 * GIB:
+            return 16384, 1024, "a GPU of 160 GiB or more"
+        small = "a100" in gpu.name.lower() or (
+            rules.excludes_gb10 and gpu.compute_capability == (12, 1)
+        )
+        if gpu.memory_bytes >= 70 * GIB and not small:
+            return 8192 if server else 16384, 1024, "a GPU of 70 GiB or more that is no A100"
+        return 2048 if server else 8192, 256, "a GPU below 70 GiB, an A100 or a GB10"
+
+    def _kv_cache_dtype(self) -> str:
+        """``resolve_kv_cache_dtype_string``: auto is what the checkpoint asks for."""
+        wanted = self.user.kv_cache_dtype or "auto"
+        sparse = self.traits.latent is not None and self.traits.latent.indexer is not None
+        if wanted != "auto":
+            if sparse and wanted.startswith("fp8") and self.rules.version < (0, 18, 0):
+                reason = "sparse latent attention packs its cache"
+                return str(self._note("kv_cache_dtype", "fp8_ds_mla", "user", reason))
+            if sparse and wanted == "bfloat16" and self.rules.version < (0, 27, 0):
+                return str(self._note("kv_cache_dtype", "auto", "user"))
+            return str(self._note("kv_cache_dtype", wanted, "user"))
+        if sparse and self.rules.fp8_sparse_default:
+            reason = "sparse latent attention packs its cache"
+            return str(self._note("kv_cache_dtype", "fp8_ds_mla", "model", reason))
+        if self.spec.kv_cache_dtype not in (None, "auto"):
+            reason = "the checkpoint was quantised with its cache"
+            return str(self._note("kv_cache_dtype", self.spec.kv_cache_dtype, "model", reason))
+        return str(self._note("kv_cache_dtype", "auto", "engine"))
+
+    def _packed_kv_dtype(self, dtype: str, backend: AttentionBackend | None) -> str:
+        """Sparse backends keep a quantised cache in their packed form (mla_attention.py)."""
+        if backend is None or dtype in ("auto", "float16", "bfloat16", "nvfp4_ds_mla"):
+            return dtype
+        packs = backend.name == "FLASHMLA_SPARSE" or backend.name.endswith("SM120")
+        if packs and dtype != "fp8_ds_mla":
+            reason = f"{backend.name} keeps {dtype} packed"
+            return str(self._note("kv_cache_dtype", "fp8_ds_mla", "user", reason))
+        return dtype
+
+    def _query(self, dtype: str, kv_cache_dtype: str, ranks: int) -> AttentionQuery | None:
+        latent, plain = self.traits.latent, self.traits.attention
+        capability = self._capability
+        if capability is None or (latent is None and plain is None):
+            return None
+        if latent is not None:
+            return AttentionQuery(
+                version=self.rules.version,
+                capability=capability,
+                head_dim=latent.kv_lora_rank + latent.qk_rope_head_dim,
+                num_heads=ceil(latent.num_heads / ranks),
+                dtype=dtype,
+                kv_cache_dtype=kv_cache_dtype,
+                latent=True,
+                sparse=latent.indexer is not None,
+                qk_nope_head_dim=latent.qk_nope_head_dim,
+                block_size=self.user.block_size,
+            )
+        assert plain is not None
+        return AttentionQuery(
+            version=self.rules.version,
+            capability=capability,
+            head_dim=plain.head_dim,
+            num_heads=ceil(plain.num_heads / ranks),
+            dtype=dtype,
+            kv_cache_dtype=kv_cache_dtype,
+            sinks=plain.sinks,
+            block_size=self.user.block_size,
+        )
+
+    def _backend(self, dtype: str, kv_cache_dtype: str, ranks: int) -> AttentionBackend | None:
+        selected = self.user.attention_backend or self.user.environment.get(
+            "VLLM_ATTENTION_BACKEND"
+        )
+        query = self._query(dtype, kv_cache_dtype, ranks)
+        if query is None:
+            if self.traits.attention_free:
+                self._note("attention_backend", "NO_ATTENTION", "model", "no layer attends")
+                return None
+            latent = self.traits.latent is not None
+            name = selected or ("TRITON_MLA" if latent else "TRITON_ATTN")
+            self._note("attention_backend", name, "user" if selected else "gpu")
+            return AttentionBackend(name=name, supports=lambda _: True, latent=latent)
+        backend = choose_backend(query, selected.upper() if selected else None)
+        origin = "user" if selected else "gpu"
+        self._note("attention_backend", backend.name, origin)
+        return backend
+
+    def _block_size(self, dtype: str, kv_cache_dtype: str, backend: AttentionBackend | None) -> int:
+        wanted = self.user.block_size
+        if backend is None:
+            return int(self._plain("block_size", DEFAULT_BLOCK_SIZE))
+        old = self.rules.version < (0, 18, 0)
+        size = DEFAULT_BLOCK_SIZE if old else backend.preferred_block_size
+        size = size if wanted is None else wanted
+        query = self._query(dtype, kv_cache_dtype, self.user.tensor_parallel_size or 1)
+        forced = size if query is None else forced_block_size(query, backend, size)
+        if forced != size or (wanted is None and forced != DEFAULT_BLOCK_SIZE):
+            reason = f"{backend.name} takes blocks of {forced} tokens"
+            return int(self._note("block_size", forced, "gpu", reason))
+        return int(self._note("block_size", forced, "user" if wanted else "engine"))
+
+    def _mamba_mode(self, prefix_caching: bool) -> str:
+        """``MambaModelConfig``: states are kept for prefix caching or for the sequence alone."""
+        name = "mamba_cache_mode"
+        if not (self.traits.hybrid or self.traits.attention_free) or not prefix_caching:
+            return str(self._note(name, "none", "engine"))
+        rules, drafts = self.rules, self.user.speculative is not None
+        every = self.traits.keeps_every_state
+        wanted = self.user.mamba_cache_mode
+        if rules.version < (0, 16, 0):
+            return str(self._note(name, "all", "engine"))
+        if wanted not in (None, "none") and rules.version < (0, 32, 0):
+            if wanted == "all" and not every:
+                return str(self._note(name, "align", "model", "its states cannot all be kept"))
+            return str(self._note(name, wanted, "user"))
+        keeps = rules.mamba_cache_mode_all and every
+        if keeps and not (drafts and rules.mamba_all_not_with_drafts):
+            return str(self._note(name, "all", "engine"))
+        return str(self._note(name, "align", "engine"))
+
+    def _mamba_block_size(self, mode: str, block_size: int) -> int | None:
+        if self.user.mamba_block_size is not None:
+            return int(self._plain("mamba_block_size", None))
+        value = block_size if mode == "align" else None
+        self._note("mamba_block_size", value, "engine")
+        return value
+
+    def _second_runner(self) -> bool:
+        """``use_v2_model_runner``, config/vllm.py from 0.22."""
+        rules = rules_for(".".join(map(str, self.rules.version)))
+        choice = rules.second_runner
+        asked = self.user.environment.get("VLLM_USE_V2_MODEL_RUNNER")
+        if choice is SecondRunner.NEVER:
+            return False
+        if asked in ("0", "1"):
+            return asked == "1"
+        listed = self.spec.architecture in rules.second_runner_architectures
+        plain = not self.traits.has_experts
+        if choice is SecondRunner.ALWAYS:
+            return True
+        if choice is SecondRunner.LISTED:
+            return listed
+        if choice is SecondRunner.LISTED_PLAIN:
+            return listed and plain and self.spec.quantization is None
+        recurrent = self.traits.hybrid or self.traits.attention_free
+        return listed or (plain and not recurrent)
+
+    def _async_scheduling(self, mamba_mode: str, second_runner: bool) -> bool:
+        name, rules, user = "async_scheduling", self.rules, self.user
+        if user.async_scheduling is not None:
+            return bool(self._plain(name, None))
+        reason = ""
+        stages = user.pipeline_parallel_size or 1
+        method = user.speculative.method if user.speculative else None
+        if not rules.async_scheduling:
+            return bool(self._note(name, False, "engine"))
+        if self.traits.pooling and not rules.async_for_pooling:
+            reason = "the model pools"
+        elif (
+            method is not None
+            and method not in _EAGLE_METHODS | rules.async_draft_methods
+            and not (second_runner and rules.version >= (0, 33, 0))
+        ):
+            reason = f"it does not go with {method} drafts"
+        elif stages > 1 and not (rules.async_with_pipeline or second_runner):
+            reason = "layers are spread over pipeline stages"
+        elif rules.async_without_recurrent_cache and mamba_mode != "none":
+            reason = "states are cached"
+        return bool(self._note(name, not reason, "engine", reason))
+
+    def _in_flight(self, tokens: int, overlaps: bool, second_runner: bool) -> int:
+        """``max_in_flight_tokens``, config/vllm.py: tokens scheduled and not yet settled."""
+        batches = self.user.pipeline_parallel_size or 1
+        if self.rules.version < (0, 26, 0):
+            batches = 1
+        elif overlaps and (second_runner or batches == 1):
+            batches += 1
+        return int(self._note("max_in_flight_tokens", batches * tokens, "engine"))
+
+    def _graph_mode(self, enforce_eager: bool) -> str:
+        """The mode after the levels and what pooling and encoders rule out."""
+        name, user, traits = "cudagraph_mode", self.user, self.traits
+        if enforce_eager:
+            return str(self._note(name, "NONE", "user", "enforce_eager"))
+        level = user.optimization_level
+        mode, origin = user.cudagraph_mode, "user"
+        if mode is None:
+            mode = _GRAPH_MODE_OF_LEVEL[2 if level is None else level]
+            origin = "engine" if level is None else "user"
+        compiled = user.compilation_mode
+        if compiled is None:
+            compiled = 0 if level == 0 else 3
+        if compiled != 3 and user.cudagraph_mode is None:
+            mode = "NONE" if self.rules.version < (0, 12, 0) else _WITHOUT_PIECEWISE.get(mode, mode)
+        if traits.pooling and mode.startswith("FULL"):
+            return str(self._note(name, "PIECEWISE", "model", "pooling models take no full graphs"))
+        if traits.encoder_decoder and mode not in ("NONE", "FULL_DECODE_ONLY"):
+            fallback = "FULL_DECODE_ONLY" if self.rules.version >= (0, 16, 0) else "PIECEWISE"
+            return str(self._note(name, fallback, "model", "the model has an encoder"))
+        batched = user.all2all_backend == "deepep_high_throughput"
+        if batched and (user.data_parallel_size or 1) > 1 and self.rules.version < (0, 16, 0):
+            return str(self._note(name, "NONE", "engine", "DeepEP high throughput"))
+        return str(self._note(name, mode, origin))
+
+    def _graph_sizes(self, mode: str, seqs: int, tokens: int) -> tuple[int, ...]:
+        name, user = "cudagraph_capture_sizes", self.user
+        if mode == "NONE":
+            return tuple(self._note(name, (), "engine", "no graphs are captured"))
+        rules = rules_for(".".join(map(str, self.rules.version)))
+        blackwell = self._capability is not None and self._capability[0] == 10
+        drafts = user.speculative.num_speculative_tokens if user.speculative else 0
+        request = GraphRequest(
+            max_num_seqs=seqs,
+            max_num_batched_tokens=tokens,
+            speculative_tokens=drafts,
+            ceiling=rules.max_capture_tokens_blackwell if blackwell else rules.max_capture_tokens,
+            sizes=user.cudagraph_capture_sizes,
+            largest=user.max_cudagraph_capture_size,
+            architecture=self.spec.architecture,
+            interactivity=user.performance_mode == "interactivity",
+        )
+        origin = "user" if request.sizes or request.largest else "engine"
+        return tuple(self._note(name, capture_sizes(request, self.rules), origin))
