@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from math import gcd, prod
 from typing import Final, NamedTuple, TypeAlias
 
@@ -30,7 +31,9 @@ _FLOAT32: Final = "float32"
 _FP8: Final = "float8_e4m3fn"
 _INT32_BITS: Final = 32
 _SMALLEST_REFINED_BLOCK: Final = 32
-_TRTLLM_NARROW_SINCE: Final = (0, 28)
+_TRTLLM_NARROW_SINCE: Final = (0, 27)
+_SWIZZLED_SINCE: Final = (0, 12)
+"""The first vLLM built against PyTorch 2.9: ``mxfp4_utils.py`` ``_swizzle_mxfp4`` wants 2.8.1."""
 
 _FUSED: Final[Mapping[str, str]] = {
     "q_proj": "qkv_proj",
@@ -175,6 +178,13 @@ def _linear_tensors(parts: Sequence[Weight], dtype: str) -> Tensors:
     ]
 
 
+class TritonLayout(StrEnum):
+    """Layouts of Hopper's Triton kernels for MXFP4."""
+
+    STRIDED = "strided"  # before PyTorch 2.8.1
+    SWIZZLED = "swizzled"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertPadding:
     """How an MXFP4 kernel pads a rank's experts.
@@ -182,12 +192,12 @@ class ExpertPadding:
     Attributes:
         hidden: Multiple that the hidden size is rounded up to.
         intermediate: Multiple that the intermediate size is rounded up to.
-        swizzled: Values are laid out for Hopper's Triton kernels after loading.
+        triton: How Hopper's Triton kernels lay the experts out after loading, None for others.
     """
 
     hidden: int = 1
     intermediate: int = 64
-    swizzled: bool = False
+    triton: TritonLayout | None = None
 
 
 NO_PADDING: Final = ExpertPadding()
@@ -211,7 +221,8 @@ def expert_padding(
         return ExpertPadding(hidden=256, intermediate=256)
     major = compute_capability[0]
     if major == 9:
-        return ExpertPadding(swizzled=True)
+        plain = version < _SWIZZLED_SINCE
+        return ExpertPadding(triton=TritonLayout.STRIDED if plain else TritonLayout.SWIZZLED)
     if major == 10:
         return ExpertPadding(
             hidden=256, intermediate=128 if version >= _TRTLLM_NARROW_SINCE else 256
@@ -230,10 +241,10 @@ def expert_tensors(
         padding: What the MXFP4 kernel rounds dimensions up to.
     """
     scheme = parts[0].scheme
-    if scheme is not None and padding.swizzled and schemes.family(scheme) == schemes.MXFP4:
-        return _swizzled_tensors(parts)
     if scheme is not None:
         scheme, parts = _fitted(scheme, parts, padding)
+        if padding.triton is not None and schemes.family(scheme) == schemes.MXFP4:
+            return _triton_tensors(parts, padding.triton)
     found: Tensors = []
     for first in (True, False):
         group = [part for part in parts if (part.shard is not Shard.ROW) is first]
@@ -248,24 +259,31 @@ def expert_tensors(
     return [tensor for tensor in found if tensor.num_bytes]
 
 
-def _swizzled_tensors(parts: Sequence[Weight]) -> Tensors:
+def _triton_tensors(parts: Sequence[Weight], layout: TritonLayout) -> Tensors:
     """Experts as Hopper's Triton kernels hold them.
 
-    triton_kernels ``layout_details/hopper_value.py`` pads packed inputs to 64 bytes and outputs to
-    256, ``hopper_scale.py`` scales to pairs of inputs and 256 outputs; ``mxfp4.py`` turns biases
-    into float32.
+    ``mxfp4.py`` turns biases into float32 and keeps the checkpoint's scales beside the kernel's
+    own copy. triton_kernels 3.5 ``layout_details/hopper_value.py`` pads packed inputs to 64 bytes
+    and outputs to 64, ``hopper_scale.py`` scales to pairs of inputs and 256 outputs.
     """
     found: Tensors = []
+    swizzled = layout is TritonLayout.SWIZZLED
     for first in (True, False):
         group = [part for part in parts if (part.shard is not Shard.ROW) is first]
         if not group:
             continue
         experts, in_features = group[0].count, group[0].shape[-1]
         out_features = sum(part.shape[-2] for part in group)
-        wide = round_up(out_features, 256)
+        packed, scales = in_features // 2, in_features // 32
+        values = packed * out_features
+        copied = scales * out_features
+        if swizzled:
+            values = round_up(packed, 64) * round_up(out_features, 64)
+            copied = round_up(scales, 2) * round_up(out_features, 256)
         found += [
-            Tensor("uint8", experts * wide * round_up(in_features // 2, 64)),
-            Tensor("uint8", experts * wide * round_up(in_features // 32, 2)),
+            Tensor("uint8", experts * scales * out_features),
+            Tensor("uint8", experts * values),
+            Tensor("uint8", experts * copied),
             Tensor(_FLOAT32, 4 * experts * sum(part.bias for part in group)),
         ]
     return [tensor for tensor in found if tensor.num_bytes]
