@@ -16,20 +16,35 @@ from typing import Final, TypeAlias
 
 from tokenroom.engines.vllm.buffers import position_table_sizes
 from tokenroom.engines.vllm.parameters import (
+    NO_PADDING,
     ExpertPadding,
     Tensor,
+    Tensors,
+    expert_tensors,
+    fused_name,
+    linear_tensors,
+    merges,
+    plain_tensors,
 )
 from tokenroom.engines.vllm.weight_types import (
     as_divided,
     every_stage,
+    is_created_plain,
+    kept_type,
     router_tensors,
+    value_twin,
 )
 from tokenroom.errors import DeploymentError
 from tokenroom.memory.caching_allocator import allocated_bytes
 from tokenroom.memory.weights import Component, component_of, kv_heads_of, local_weight
+from tokenroom.models.quantization import dtype_bytes
 from tokenroom.models.spec import (
+    Attention,
+    LatentAttention,
+    Layer,
     ModelSpec,
     Role,
+    Scheme,
     Weight,
 )
 
@@ -163,8 +178,117 @@ class _Builder:
             component = component_of(name, weight)
             key: _Merge
             if weight.expert:
-                key = (ranks, dtype, towers, mtp, loaded, version, padding, cpu_offload_bytes)
+                key = (component, "experts", "", None, 0)
+            elif weight.scheme is None or is_created_plain(self.spec, weight):
+                kept = kept_type(self.spec, weight, self.dtype)
+                apart = -1 if merges(weight) else number
+                key = (component, fused_name(weight), kept, None, apart)
+            else:
+                key = (component, fused_name(weight), "", weight.scheme, -1)
+            merged.setdefault(key, []).append(piece)
+        found: Parts = []
+        for (component, module, kept, scheme, _), pieces in merged.items():
+            if module == "experts" and pieces[0].expert:
+                tensors = expert_tensors(pieces, self.dtype, self.padding)
+            elif scheme is None:
+                tensors = plain_tensors(pieces, kept)
+            else:
+                tensors = linear_tensors(pieces, self.dtype)
+            found += [(component, tensor) for tensor in tensors]
+        return found
 
+    def layer(self, layer: Layer) -> Parts:
+        """Tensors of one block."""
+        twin = value_twin(self.spec, layer)
+        weights = layer.weights if twin is None else (*layer.weights, twin)
+        found = self.section("layers", weights, kv_heads_of(layer))
+        extra = self._latent_copies(layer) if self.loaded else self._scale_placeholders(layer)
+        found += [(Component.ATTENTION, tensor) for tensor in extra if tensor.num_bytes]
+        return found
+
+    def _latent_copies(self, layer: Layer) -> Tensors:
+        """The two halves of ``kv_b_proj`` that latent attention keeps unquantised for decoding.
+
+        ``mla_attention.py`` ``process_weights_after_loading``: W_UK_T and W_UV, beside the layer's
+        own ``kv_b_proj``, which prefill uses.
+        """
+        found: Tensors = []
+        for mixer in layer.mixers:
+            if not isinstance(mixer, LatentAttention):
+                continue
+            for weight in layer.weights:
+                if weight.name.endswith("kv_b_proj"):
+                    piece = self.local(weight, 1)
+                    heads = mixer.num_heads // self.ranks.tp
+                    element = dtype_bytes(self.dtype) * heads * piece.shape[-1]
+                    found.append(Tensor(self.dtype, element * mixer.qk_nope_head_dim))
+                    found.append(Tensor(self.dtype, element * mixer.v_head_dim))
+        return found
+
+    def _scale_placeholders(self, layer: Layer) -> Tensors:
+        """Scales of the KV cache that a quantised model creates and drops after loading.
+
+        ``kv_cache.py`` ``BaseKVCacheMethod``: query, key, value and probability scales, in the
+        model's type. ``compressed_tensors.py`` ``CompressedTensorsKVCacheMethod``: three scales in
+        float32 and three zero points in the model's type.
+        """
+        method = self.spec.quantization
+        element = dtype_bytes(self.dtype)
+        softmax = sum(isinstance(mixer, Attention) for mixer in layer.mixers)
+        latent = sum(isinstance(mixer, LatentAttention) for mixer in layer.mixers)
+        if method == "compressed-tensors":
+            return [
+                Tensor("float32", 12 * softmax),
+                Tensor(self.dtype, 3 * element * softmax),
+            ]
+        if method in ("fp8", "quark", "fbgemm_fp8"):
+            return [Tensor(self.dtype, 4 * element * softmax)]
+        if method in ("modelopt", "modelopt_fp4", "modelopt_mxfp8"):
+            return [Tensor(self.dtype, 4 * element * (softmax + latent))]
+        if method == "modelopt_mixed" and self.spec.kv_cache_dtype is not None:
+            return [Tensor(self.dtype, 4 * element * softmax)]
+        return []
+
+
+_Merge: TypeAlias = tuple[Component, str, str, Scheme | None, int]
+
+
+def rank_weights(
+    spec: ModelSpec,
+    *,
+    ranks: Ranks = ONE_RANK,
+    dtype: str | None = None,
+    towers: bool = True,
+    mtp: bool = False,
+    loaded: bool = True,
+    version: tuple[int, ...] = NEWEST_VERSION,
+    padding: ExpertPadding = NO_PADDING,
+    cpu_offload_bytes: int = 0,
+) -> WeightBreakdown:
+    """Parameters that one rank holds.
+
+    Results are remembered for as long as ``spec`` lives; a repeated call costs a look-up.
+
+    Args:
+        spec: The model.
+        ranks: Where the rank stands.
+        dtype: ``--dtype`` resolved, None for the checkpoint's own (float32 becomes bfloat16, as
+            ``--dtype auto`` does).
+        towers: Whether vision and audio encoders are loaded (``--language-model-only`` leaves them
+            out).
+        mtp: Whether multi-token-prediction blocks are loaded to draft.
+        loaded: After loading on a GPU; False for parameters as created.
+        version: vLLM's version.
+        padding: What the MXFP4 kernel of the GPU rounds the experts' dimensions up to; see
+            :func:`tokenroom.engines.vllm.parameters.expert_padding`.
+        cpu_offload_bytes: ``--cpu-offload-gb`` in bytes: parameters of the blocks are kept in host
+            memory, first block first, until that many are (``offloader/uva.py``).
+
+    Raises:
+        DeploymentError: A dimension does not divide over the ranks.
+        QuantizationError: A weight has a type that is not known.
+    """
+    key = (ranks, dtype, towers, mtp, loaded, version, padding, cpu_offload_bytes)
     known = _CACHE.get(id(spec))
     if known is None:
         known = _CACHE[id(spec)] = {}
