@@ -207,6 +207,8 @@ def record(name: str, path: str, case: dict[str, object], port: int) -> dict[str
     row["prefix_caching"] = bool(cache.enable_prefix_caching)
     row["mamba_cache_mode"] = cache.mamba_cache_mode
     row["in_flight"] = config.max_in_flight_tokens
+    if config.model_config.is_encoder_decoder:
+        row["encoder_tokens"] = config.scheduler_config.max_num_encoder_input_tokens
     row["dtype"] = str(config.model_config.dtype).removeprefix("torch.")
     return row
 

@@ -101,6 +101,7 @@ def test_recorded_runs_of_vllm(model: str):
             available,
             max_model_len=case["max_model_len"],
             max_in_flight_tokens=case["in_flight"],
+            max_encoder_tokens=case.get("encoder_tokens", 0),
             num_gpu_blocks_override=case.get("num_gpu_blocks_override"),
         )
         assert plan.block_size == case["effective_block_size"], case
@@ -140,6 +141,7 @@ def test_the_length_that_vllm_settles_on():
             case["available_bytes"],
             longest=case["longest"],
             max_in_flight_tokens=case["in_flight"],
+            max_encoder_tokens=case.get("encoder_tokens", 0),
         )
         assert longest == case["max_model_len"], case
     assert fitted > 20

@@ -328,7 +328,7 @@ def plan_kv_cache(
         available_bytes: Memory for the cache, of each pipeline stage or the same for all.
         max_model_len: Longest sequence in tokens.
         max_in_flight_tokens: See :func:`in_flight_tokens`.
-        max_encoder_tokens: Longest encoder output, for cross attention.
+        max_encoder_tokens: The encoder budget (max_num_encoder_input_tokens), for cross attention.
         num_gpu_blocks_override: Block count that replaces the computed one.
 
     Raises:
@@ -421,7 +421,7 @@ def max_model_len_that_fits(
         available_bytes: Memory for the cache, of each pipeline stage or the same for all.
         longest: Upper bound, the length the model is made for.
         max_in_flight_tokens: See :func:`in_flight_tokens`.
-        max_encoder_tokens: Longest encoder output, for cross attention.
+        max_encoder_tokens: The encoder budget (max_num_encoder_input_tokens), for cross attention.
 
     Returns:
         Tokens; 0 when not even one fits.

@@ -35,7 +35,7 @@ class RequestBounds(NamedTuple):
         max_model_len: Longest sequence.
         max_in_flight_tokens: Tokens scheduled and not yet settled: max_num_batched_tokens times
             the batches in flight.
-        max_encoder_tokens: Longest encoder output, for cross attention.
+        max_encoder_tokens: The encoder budget (max_num_encoder_input_tokens), for cross attention.
     """
 
     max_model_len: int
