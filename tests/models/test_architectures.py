@@ -58,7 +58,7 @@ def test_counts_equal_transformers(model_type: str) -> None:
 
 def test_coverage_of_causal_models_does_not_shrink() -> None:
     causal = set(_ORACLE["causal_lm_model_types"])
-    assert len(causal & set(supported_model_types())) >= 122
+    assert len(causal & set(supported_model_types())) >= 144
 
 
 def test_every_module_holds_what_the_table_says() -> None:
@@ -187,6 +187,16 @@ def test_fused_projections_keep_their_parts() -> None:
     ]
     assert weights["mlp.gate_up_proj"] == [((96, 64), Shard.COLUMN)] * 2
     assert weights["mlp.down_proj"] == [((64, 96), Shard.ROW)]
+
+
+def test_norms_divided_with_the_heads() -> None:
+    weights = {
+        weight.name: weight for weight in _small("minimax_m2", head_dim=16).layers[0].weights
+    }
+    assert weights["self_attn.q_norm"].shard is Shard.COLUMN
+    assert weights["self_attn.k_norm"].shard is Shard.KV_COLUMN
+    whole = {weight.name: weight for weight in _small("olmo2").layers[0].weights}
+    assert whole["self_attn.q_norm"].shard is Shard.REPLICATED
 
 
 def test_mtp_blocks_are_stored_but_not_counted() -> None:

@@ -41,8 +41,8 @@ def test_llama_3_1_8b() -> None:
 
 
 def test_unused_keys_are_kept() -> None:
-    spec = read_config({**LLAMA, "rope_theta": 500000.0, "use_cache": True}, "m")
-    assert spec.extra == {"rope_theta": 500000.0}
+    spec = read_config({**LLAMA, "novel_switch": 3, "rope_theta": 5e5, "use_cache": True}, "m")
+    assert spec.extra == {"novel_switch": 3}
 
 
 def test_missing_dtype_is_said() -> None:
@@ -127,6 +127,12 @@ def test_assumption_reaches_into_a_wrapper() -> None:
     spec = read_config(config, "m", assume_architecture="llama")
     assert spec.parameters_total == 8_030_261_248
     assert "not counted" in spec.assumptions[0]
+
+
+def test_unknown_wrapper_points_at_its_text_model() -> None:
+    config = {"model_type": "brand_new_vl", "text_config": LLAMA}
+    with pytest.raises(UnknownArchitectureError, match="text_config is of the known type 'llama'"):
+        read_config(config, "m")
 
 
 def test_assumed_type_must_be_known() -> None:

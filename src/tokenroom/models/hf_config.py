@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tokenroom.errors import ModelError, UnknownArchitectureError
-from tokenroom.models.architectures import builder_for
+from tokenroom.models.architectures import builder_for, module_of
 from tokenroom.models.architectures.assembly import DEFAULT_DTYPE, stored_dtype
 from tokenroom.models.config import Config
 from tokenroom.models.rotary import with_rotary
@@ -24,7 +24,8 @@ MAX_FILE_BYTES: Final = 8 * 2**20
 
 _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
 
-# What the file says about training, generation and software, not about the layers.
+# What the file says about training, generation and software, not about the layers; rotary
+# positions are read by tokenroom.models.rotary.
 _IRRELEVANT: Final = (
     "_name_or_path",
     "architectures",
@@ -36,6 +37,7 @@ _IRRELEVANT: Final = (
     "bos_token_id",
     "embd_pdrop",
     "eos_token_id",
+    "hidden_act",
     "hidden_dropout",
     "hidden_dropout_prob",
     "initializer_factor",
@@ -46,10 +48,14 @@ _IRRELEVANT: Final = (
     "output_hidden_states",
     "output_router_logits",
     "pad_token_id",
+    "partial_rotary_factor",
     "pretraining_tp",
     "resid_pdrop",
     "return_dict",
     "rms_norm_eps",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
     "router_aux_loss_coef",
     "router_jitter_noise",
     "tokenizer_class",
@@ -170,6 +176,7 @@ def _typed(
         builder_for(model_type or "", architectures)
     except UnknownArchitectureError:
         if assume_architecture is None:
+            _suggest_nested(data, model_type or "")
             raise
         builder_for(assume_architecture)
     else:
@@ -185,6 +192,19 @@ def _typed(
             return Config(nested, assume_architecture, key), (sentence,)
     sentence = f"{named} is not known and was read as {assume_architecture}"
     return Config(data, assume_architecture), (sentence,)
+
+
+def _suggest_nested(data: Mapping[str, object], model_type: str) -> None:
+    """Raise a better error when an unknown wrapper holds a text model of a known type."""
+    for key in _NESTED:
+        nested = data.get(key)
+        inner = nested.get("model_type") if isinstance(nested, Mapping) else None
+        if isinstance(inner, str) and module_of(inner) is not None:
+            raise UnknownArchitectureError(
+                f"model type {model_type!r} is not known, but its {key} is of the known type "
+                f"{inner!r}: read that alone with --assume-architecture {inner} (what stands "
+                "beside it, such as vision or audio, is then not counted)"
+            )
 
 
 def _dtype(config: Config, spec: ModelSpec) -> tuple[str, tuple[str, ...]]:
