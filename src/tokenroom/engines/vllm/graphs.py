@@ -146,10 +146,8 @@ def cuda_graph_memory(spec: ModelSpec, inputs: ProfileInputs, rules: VersionRule
         return _NONE
     second = runs_second_runner(spec, inputs, rules)
     estimated = 0
-    if rules.estimates_graphs and inputs.accelerator.vendor == "nvidia":
-        estimated = measured.sampled_bytes
-        if second:
-            estimated = measured.total_bytes if rules.second_runner_estimates_graphs else 0
+    if _estimates(inputs, rules, second=second):
+        estimated = measured.half_sampled_bytes if second else measured.sampled_bytes
     elsewhere = second or inputs.accelerator.architecture != "hopper"
     low, high = _RESIDUALS_ELSEWHERE if elsewhere else _ACTUAL_RESIDUALS
     estimated_low, estimated_high = _RESIDUALS_ELSEWHERE if elsewhere else _ESTIMATE_RESIDUALS
@@ -168,11 +166,21 @@ def cuda_graph_memory(spec: ModelSpec, inputs: ProfileInputs, rules: VersionRule
 
 def retained_graph_bytes(spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules) -> int:
     """Driver memory of the graphs captured for the estimate, which it keeps for later ones."""
-    if not rules.estimates_graphs or inputs.enforce_eager or not inputs.capture_sizes:
+    if inputs.enforce_eager or not inputs.capture_sizes:
         return 0
-    if runs_second_runner(spec, inputs, rules) and not rules.second_runner_estimates_graphs:
+    if not _estimates(inputs, rules, second=runs_second_runner(spec, inputs, rules)):
         return 0
     return 2 * sum(mode.mean_bytes for mode in _measured(spec, inputs, rules).modes)
+
+
+def _estimates(inputs: ProfileInputs, rules: VersionRules, *, second: bool) -> bool:
+    """Whether graphs are captured to estimate before the KV cache is sized."""
+    if second and not rules.second_runner_estimates_graphs:
+        return False
+    vendor = inputs.accelerator.vendor
+    if vendor == "amd":
+        return rules.estimates_graphs_on_amd
+    return rules.estimates_graphs and vendor == "nvidia"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +224,19 @@ class _Capture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
+    """What captures come to.
+
+    Attributes:
+        modes: The captures.
+        sampled_bytes: The first runner's estimate: two captures of each mode.
+        half_sampled_bytes: The second runner's estimate (v1/worker/gpu/cudagraph_utils.py): every
+            piecewise capture, two full ones.
+        total_bytes: All captures.
+    """
+
     modes: tuple[GraphMode, ...]
     sampled_bytes: int
+    half_sampled_bytes: int
     total_bytes: int
 
 
@@ -278,13 +297,16 @@ def _measure(capture: _Capture) -> _Measured:
         )
         fixed = 0
     if not modes:
-        return _Measured(modes=(), sampled_bytes=0, total_bytes=0)
-    rest = sum(max(mode.second_bytes, MIB) * (mode.count - 1) for mode in modes)
+        return _Measured(modes=(), sampled_bytes=0, half_sampled_bytes=0, total_bytes=0)
+    rests = {mode.name: max(mode.second_bytes, MIB) * (mode.count - 1) for mode in modes}
     total = pool.num_bytes + capture.fixed_bytes
     total += sum(mode.mean_bytes * mode.count for mode in modes)
+    full = [mode for mode in modes if mode.name == "FULL"]
     return _Measured(
         modes=tuple(modes),
-        sampled_bytes=max(mode.first_bytes for mode in modes) + rest,
+        sampled_bytes=max(mode.first_bytes for mode in modes) + sum(rests.values()),
+        half_sampled_bytes=total
+        + sum(rests[mode.name] - mode.mean_bytes * (mode.count - 1) for mode in full),
         total_bytes=total,
     )
 

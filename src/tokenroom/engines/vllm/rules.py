@@ -58,6 +58,7 @@ class VersionRules:
         counts_persistent_buffers: Everything allocated since start is charged (driver-level
             ``total_consumed``), not only weights, peak and memory outside PyTorch.
         estimates_graphs: Two graphs of each mode are captured to estimate the memory of all.
+        estimates_graphs_on_amd: The same on ROCm.
         subtracts_graph_estimate: That estimate is taken from the KV cache by default.
         second_runner_estimates_graphs: The second runner captures graphs to estimate at all; in
             its first versions the estimate is 0.
@@ -79,6 +80,7 @@ class VersionRules:
     keeps_raw_target_logits: bool = True
     counts_persistent_buffers: bool = True
     estimates_graphs: bool = True
+    estimates_graphs_on_amd: bool = True
     subtracts_graph_estimate: bool = True
     second_runner_estimates_graphs: bool = True
     max_capture_tokens: int = 512
@@ -126,6 +128,7 @@ _INTRODUCED: Final[tuple[tuple[tuple[int, int, int], dict[str, object]], ...]] =
         (0, 27, 0),
         {"counts_persistent_buffers": False, "second_runner_profiles_encoder": False},
     ),
+    ((0, 26, 0), {"estimates_graphs_on_amd": False}),
     (
         (0, 25, 0),
         {
