@@ -35,7 +35,7 @@ from tokenroom.engines.vllm.kv_specs import (
 )
 from tokenroom.errors import DeploymentError
 from tokenroom.models.hf_config import read_config, read_config_file
-from tokenroom.models.spec import ModelSpec
+from tokenroom.models.spec import Indexer, LatentAttention, Layer, ModelSpec
 from tokenroom.units import GIB
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -655,14 +655,50 @@ def test_logged_runs_of_gated_delta_models(
     assert high - low <= 2 * tokens / 400  # one block id more or less
 
 
-def test_deepseek_v4_before_packed_groups_is_refused():
-    config = {
-        **MODELS["deepseek-v3"],
-        "model_type": "deepseek_v3",
+DEEPSEEK_V4_WINDOW = LatentAttention(
+    num_heads=64,
+    q_lora_rank=1024,
+    kv_lora_rank=448,
+    qk_nope_head_dim=448,
+    qk_rope_head_dim=64,
+    v_head_dim=512,
+    window=128,
+)
+
+
+def deepseek_v4(ratios: tuple[int, ...]) -> ModelSpec:
+    plain = DEEPSEEK_V4_WINDOW
+    indexer = Indexer(num_heads=64, head_dim=128, top_k=512)
+    kinds = {
+        1: plain,
+        4: replace(plain, compress_ratio=4, indexer=indexer),
+        128: replace(plain, compress_ratio=128),
     }
-    spec = replace(read_config(config, "v4"), model_type="deepseek_v4")
+    layers = {ratio: Layer(mixers=(mixer,), ffn=None, weights=()) for ratio, mixer in kinds.items()}
+    spec = spec_of("deepseek-v3")
+    return replace(spec, model_type="deepseek_v4", layers=tuple(layers[ratio] for ratio in ratios))
+
+
+def test_deepseek_v4_packs_pages_of_many_sizes():
+    spec = deepseek_v4((1, 1) + (4, 128) * 20 + (4,))
+    layout = pool_layout(spec, KVCacheSettings(block_size=256))
+    assert [len(group.caches) for group in layout.groups] == [22, 21, 62, 42, 20]
+    assert layout.bytes_per_block == 21 * (8640 + 37440) + 20 * 1728
+    bf16 = pool_layout(spec, KVCacheSettings(block_size=256, kv_cache_dtype="bfloat16"))
+    assert bf16.bytes_per_block == 21 * (8704 + 65536) + 20 * 2048
+
+
+def test_deepseek_v4_before_packed_groups_or_with_small_blocks_is_refused():
+    spec = deepseek_v4((1, 4, 128))
     with pytest.raises(DeploymentError, match="0\\.27"):
-        pool_layout(spec, KVCacheSettings(), kv_cache_rules("0.26.0"))
+        pool_layout(spec, KVCacheSettings(block_size=256), kv_cache_rules("0.26.0"))
+    with pytest.raises(DeploymentError, match="multiples of 256"):
+        pool_layout(spec, KVCacheSettings(block_size=64))
+
+
+def test_lengths_below_one_are_refused():
+    with pytest.raises(DeploymentError, match="max_model_len is 0"):
+        plan(lay_out(caches(FULL)), GIB, 0)
 
 
 def test_a_recurrence_that_vllm_has_not():

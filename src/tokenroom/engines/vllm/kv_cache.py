@@ -332,8 +332,13 @@ def plan_kv_cache(
         num_gpu_blocks_override: Block count that replaces the computed one.
 
     Raises:
-        DeploymentError: The number of stages differs from the layout's.
+        DeploymentError: The number of stages differs from the layout's, or a length is below 1.
     """
+    if max_model_len < 1 or max_in_flight_tokens < 1:
+        raise DeploymentError(
+            f"max_model_len is {max_model_len} and max_in_flight_tokens {max_in_flight_tokens}; "
+            f"both must be at least 1"
+        )
     bounds = RequestBounds(max_model_len, max_in_flight_tokens, max_encoder_tokens)
     block_bytes = layout.stage_block_bytes
     stages = len(block_bytes)

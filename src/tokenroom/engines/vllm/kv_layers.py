@@ -59,6 +59,9 @@ _HEEDED_STATE_DTYPES: Final = ("Qwen3_5", "Qwen4Exp", "ColQwen3_5", "NemotronH")
 """Architectures whose configuration's state type vLLM takes for ``auto``
 (model_executor/models/config.py ``MODELS_CONFIG_MAP``); others keep states as convolutions."""
 
+_DEEPSEEK_V4_BLOCK: Final = 256
+"""The only block of DeepSeek-V4's indexer (v1/attention/backends/mla/indexer.py)."""
+
 _HALF_PRECISION: Final = frozenset({"float16", "bfloat16"})
 
 
@@ -299,6 +302,11 @@ def _deepseek_v4(mixer: LatentAttention, context: _Context) -> Iterator[KVCacheS
     if not context.rules.packs_groups:
         raise DeploymentError(
             "the KV cache of DeepSeek-V4 is known for vLLM 0.27 and newer; name such a version"
+        )
+    if context.block_size % _DEEPSEEK_V4_BLOCK:
+        raise DeploymentError(
+            f"block_size is {context.block_size}; DeepSeek-V4 takes multiples of "
+            f"{_DEEPSEEK_V4_BLOCK}"
         )
     packed = context.kv_dtype == "fp8_ds_mla"
     width = mixer.kv_lora_rank + mixer.qk_rope_head_dim
