@@ -7,14 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tokenroom.models.architectures import blocks, windows
-from tokenroom.models.architectures.family import (
-    Family,
-    Heads,
-    Names,
-    Norm,
-    QKNorm,
-    builders,
-)
+from tokenroom.models.architectures.decoders import builders
+from tokenroom.models.architectures.family import Family, Heads, Names, Norm, QKNorm
 from tokenroom.models.config import Config
 from tokenroom.models.spec import Shard, Weight
 

@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from tokenroom.models.architectures import blocks, windows
 from tokenroom.models.architectures.assembly import decoder, num_layers
-from tokenroom.models.architectures.family import (
-    Family,
-    FeedForwardPart,
-    Heads,
-    MixerPart,
-    dense_part,
-    heads_of,
-    join,
-)
+from tokenroom.models.architectures.decoders import dense_part, heads_of, join
+from tokenroom.models.architectures.family import Family, FeedForwardPart, Heads, MixerPart
 from tokenroom.models.config import Config
 from tokenroom.models.spec import Attention, ModelSpec, MoEFFN, Role, Weight
 

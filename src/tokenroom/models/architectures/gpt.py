@@ -11,18 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from tokenroom.models.architectures import blocks, windows
 from tokenroom.models.architectures.assembly import DEFAULT_DTYPE, decoder, num_layers, stored_dtype
-from tokenroom.models.architectures.family import (
-    Extra,
-    Family,
-    Heads,
-    MixerPart,
-    Names,
-    Norm,
-    attention_weights_of,
-    builders,
-    dense_part,
-    join,
-)
+from tokenroom.models.architectures.decoders import attention_weights_of, builders, dense_part, join
+from tokenroom.models.architectures.family import Extra, Family, Heads, MixerPart, Names, Norm
 from tokenroom.models.config import Config
 from tokenroom.models.spec import Attention, ModelSpec, Weight
 
@@ -127,7 +117,7 @@ def _bloom_norm(config: Config, hidden_size: int) -> tuple[Weight, ...]:
 
 def _japanese_dense_bias(config: Config, name: str, family: Family) -> ModelSpec:
     """GPT-NeoX-Japanese: as its family, with an output bias in the last layer alone."""
-    from tokenroom.models.architectures.family import build
+    from tokenroom.models.architectures.decoders import build
 
     spec = build(config, name, family)
     last = spec.layers[-1]

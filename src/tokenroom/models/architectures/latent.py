@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tokenroom.models.architectures import blocks, windows
-from tokenroom.models.architectures.family import Experts, Family, MixerPart, builders
+from tokenroom.models.architectures.decoders import builders
+from tokenroom.models.architectures.family import Experts, Family, MixerPart
 from tokenroom.models.architectures.moe import (
     after_dense,
     every_after_dense,

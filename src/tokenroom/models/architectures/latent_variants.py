@@ -8,12 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from tokenroom.models.architectures import blocks, windows
 from tokenroom.models.architectures.assembly import decoder, num_layers
-from tokenroom.models.architectures.family import (
-    Experts,
-    Family,
-    MixerPart,
-    builders,
-)
+from tokenroom.models.architectures.decoders import builders
+from tokenroom.models.architectures.family import Experts, Family, MixerPart
 from tokenroom.models.architectures.latent import (
     latent_of,
     latent_weights,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tokenroom.models.architectures import blocks, windows
+from tokenroom.models.architectures.decoders import builders
 from tokenroom.models.architectures.family import (
     Experts,
     Family,
@@ -15,7 +16,6 @@ from tokenroom.models.architectures.family import (
     Norm,
     QKNorm,
     SparseRule,
-    builders,
 )
 from tokenroom.models.architectures.mtp import deepseek_mtp
 from tokenroom.models.config import Config

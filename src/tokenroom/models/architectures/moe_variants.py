@@ -13,6 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from tokenroom.models.architectures import blocks, windows
 from tokenroom.models.architectures.assembly import decoder, num_layers
+from tokenroom.models.architectures.decoders import (
+    attention_weights_of,
+    build,
+    builders,
+    dense_part,
+    grouped_attention,
+    heads_of,
+)
 from tokenroom.models.architectures.family import (
     Experts,
     Family,
@@ -21,12 +29,6 @@ from tokenroom.models.architectures.family import (
     MixerPart,
     Names,
     QKNorm,
-    attention_weights_of,
-    build,
-    builders,
-    dense_part,
-    grouped_attention,
-    heads_of,
 )
 from tokenroom.models.architectures.moe import (
     after_dense,

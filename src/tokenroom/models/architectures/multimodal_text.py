@@ -20,7 +20,8 @@ from tokenroom.models.architectures.blocks import (
     norm,
     vector,
 )
-from tokenroom.models.architectures.family import Experts, Family, Names, QKNorm, builders, heads_of
+from tokenroom.models.architectures.decoders import builders, heads_of
+from tokenroom.models.architectures.family import Experts, Family, Names, QKNorm
 from tokenroom.models.architectures.recurrent_blocks import stack
 from tokenroom.models.config import Config
 from tokenroom.models.spec import (

@@ -11,6 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tokenroom.models.architectures import blocks, windows
+from tokenroom.models.architectures.decoders import (
+    attention_weights_of,
+    builders,
+    dense_part,
+    grouped_attention,
+    heads_of,
+    sparse_part,
+)
 from tokenroom.models.architectures.dense import PHI
 from tokenroom.models.architectures.family import (
     Experts,
@@ -21,12 +29,6 @@ from tokenroom.models.architectures.family import (
     Names,
     Norm,
     QKNorm,
-    attention_weights_of,
-    builders,
-    dense_part,
-    grouped_attention,
-    heads_of,
-    sparse_part,
 )
 from tokenroom.models.architectures.moe import after_dense, shared_count
 from tokenroom.models.architectures.mtp import deepseek_mtp, mimo_mtp
