@@ -232,9 +232,9 @@ def test_a_users_entry_takes_the_place_of_a_bundled_one(tmp_path: Path) -> None:
             '{"accelerators": [{"name": "X", "memory": 9}, {"name": "x", "memory": 9}]}',
             "accelerators[1] in gpus.json has the key 'x' of one before it",
         ),
-        ("gpus.json", "[" * 100_000, "gpus.json is not valid JSON"),
-        ("gpus.toml", "x = " + "[" * 100_000, "gpus.toml is not valid TOML"),
-        ("gpus.yaml", "[" * 100_000, "gpus.yaml is not valid YAML"),
+        ("gpus.json", "[" * 5_000, "gpus.json is not valid JSON"),
+        ("gpus.toml", "x = " + "[" * 5_000, "gpus.toml is not valid TOML"),
+        ("gpus.yaml", "[" * 5_000, "gpus.yaml is not valid YAML"),
         ("gpus.yaml", "# " + "x" * 2**24, "gpus.yaml is larger than 10 MiB"),
         ("gpus.yaml", "accelerators: [{name: X, memory: 80}]\n", None),
         (
