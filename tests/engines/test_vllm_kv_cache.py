@@ -688,12 +688,17 @@ def test_deepseek_v4_packs_pages_of_many_sizes():
     assert bf16.bytes_per_block == 21 * (8704 + 65536) + 20 * 2048
 
 
-def test_deepseek_v4_before_packed_groups_or_with_small_blocks_is_refused():
+def test_deepseek_v4_takes_blocks_of_256():
+    spec = deepseek_v4((1, 4, 128))
+    small, whole = (pool_layout(spec, KVCacheSettings(block_size=size)) for size in (64, 256))
+    assert small.block_size == whole.block_size == 256
+    assert small.groups == whole.groups
+
+
+def test_deepseek_v4_before_packed_groups_is_refused():
     spec = deepseek_v4((1, 4, 128))
     with pytest.raises(DeploymentError, match="0\\.27"):
         pool_layout(spec, KVCacheSettings(block_size=256), kv_cache_rules("0.26.0"))
-    with pytest.raises(DeploymentError, match="multiples of 256"):
-        pool_layout(spec, KVCacheSettings(block_size=64))
 
 
 def test_lengths_below_one_are_refused():

@@ -60,7 +60,8 @@ _HEEDED_STATE_DTYPES: Final = ("Qwen3_5", "Qwen4Exp", "ColQwen3_5", "NemotronH")
 (model_executor/models/config.py ``MODELS_CONFIG_MAP``); others keep states as convolutions."""
 
 _DEEPSEEK_V4_BLOCK: Final = 256
-"""The only block of DeepSeek-V4's indexer (v1/attention/backends/mla/indexer.py)."""
+"""The only kernel block of DeepSeek-V4's indexer (v1/attention/backends/mla/indexer.py). The engine
+takes the smallest block that all backends of a model take, so other sizes are raised to it."""
 
 _HALF_PRECISION: Final = frozenset({"float16", "bfloat16"})
 
@@ -303,11 +304,6 @@ def _deepseek_v4(mixer: LatentAttention, context: _Context) -> Iterator[KVCacheS
         raise DeploymentError(
             "the KV cache of DeepSeek-V4 is known for vLLM 0.27 and newer; name such a version"
         )
-    if context.block_size % _DEEPSEEK_V4_BLOCK:
-        raise DeploymentError(
-            f"block_size is {context.block_size}; DeepSeek-V4 takes multiples of "
-            f"{_DEEPSEEK_V4_BLOCK}"
-        )
     packed = context.kv_dtype == "fp8_ds_mla"
     width = mixer.kv_lora_rank + mixer.qk_rope_head_dim
     cell = 584 if packed else width * element_bytes(context.kv_dtype)
@@ -430,6 +426,8 @@ def _aligned_block(
     states = [mixer for mixer in mixers if isinstance(mixer, Recurrent)]
     attention = next((m for m in mixers if not isinstance(m, Recurrent)), None)
     block = settings.block_size
+    if spec.model_type.startswith("deepseek_v4"):
+        block = ceil_div(block, _DEEPSEEK_V4_BLOCK) * _DEEPSEEK_V4_BLOCK
     if not states or attention is None:
         return block, None
     largest = max(
