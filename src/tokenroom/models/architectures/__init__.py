@@ -103,9 +103,6 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "moe_variants": (
         "cohere2_moe",
-        "dbrx",
-        "doge",
-        "jetmoe",
         "laguna",
         "llama4_text",
         "mimo_v2_flash",
@@ -280,6 +277,11 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "t5",
         "umt5",
         "whisper",
+    ),
+    "moe_outliers": (
+        "dbrx",
+        "doge",
+        "jetmoe",
     ),
 }
 
