@@ -34,8 +34,9 @@ _FLASHINFER_WORKSPACE_BYTES: Final = 394 * MIB  # VLLM_FLASHINFER_WORKSPACE_BUFF
 
 # Observed over predicted on 48 logged profile runs of vLLM 0.19.0 (H100 80GB): -0.4 % to +0.4 %.
 # The sampler governs 43 of them; the layers 3 and compilation 2, whose ranges are set wider since
-# so few runs tell, and because a warm compilation cache times no kernels. On 10 runs of 0.11 and
-# 0.15 to 0.18 the sampler's prediction holds to 0.1 %. The encoder governs none.
+# so few runs tell, and because a warm compilation cache times no kernels: gpt-oss-20b on A100 80GB
+# left what the sampler takes, not what compiling would. On 10 runs of 0.11 and 0.15 to 0.18 the
+# sampler's prediction holds to 0.1 %. The encoder governs none.
 _RESIDUALS: Final = {
     "sampler": (-0.01, 0.01),
     "layers": (-0.10, 0.06),
@@ -108,31 +109,21 @@ def profile_phases(
     return tuple(phases)
 
 
+def prefill_activation(spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules) -> Estimate:
+    """What a step that fills the token budget with prompts allocates: layers or sampler.
+
+    The profile run's tensors with nothing compiled or encoded.
+    """
+    return _step_activation(spec, inputs, rules, inputs.max_num_batched_tokens)
+
+
 def decode_activation(spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules) -> Estimate:
     """What a step that decodes every request at once allocates: layers or sampler.
 
-    The same tensors as the profile run, over ``max_num_seqs`` x (1 + drafted tokens) tokens, with
-    nothing compiled or encoded.
+    The same tensors over ``max_num_seqs`` x (1 + drafted tokens) tokens.
     """
-    second = runs_second_runner(spec, inputs, rules)
-    tokens = min(
-        inputs.max_num_seqs * (1 + inputs.speculative_tokens), inputs.max_num_batched_tokens
-    )
-    kept = _kept_terms(spec, inputs, rules, tokens, second)
-    phases = [_phase("layers", kept + layer_terms(spec, inputs, rules, tokens, profiling=False))]
-    if inputs.is_last_stage:
-        sampling = sampler_terms(spec, inputs, rules, tokens, second=second)
-        phases.append(_phase("sampler", kept + sampling))
-    peak = max(phases, key=_size)
-    low, high = _RESIDUALS_UNMEASURED
-    return Estimate(
-        num_bytes=peak.num_bytes,
-        low_bytes=round(peak.num_bytes * (1 + low)),
-        high_bytes=round(peak.num_bytes * (1 + high)),
-        phase=peak.name,
-        terms=peak.terms,
-        source="the profile run's tensors at the decode batch",
-    )
+    tokens = inputs.max_num_seqs * (1 + inputs.speculative_tokens)
+    return _step_activation(spec, inputs, rules, min(tokens, inputs.max_num_batched_tokens))
 
 
 def persistent_buffers(spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules) -> Estimate:
@@ -163,6 +154,27 @@ def persistent_buffers(spec: ModelSpec, inputs: ProfileInputs, rules: VersionRul
         phase="start",
         terms=tuple(terms),
         source="vLLM v1/worker/gpu_model_runner.py, v1/worker/gpu/ constructors",
+    )
+
+
+def _step_activation(
+    spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules, tokens: int
+) -> Estimate:
+    second = runs_second_runner(spec, inputs, rules)
+    kept = _kept_terms(spec, inputs, rules, tokens, second)
+    phases = [_phase("layers", kept + layer_terms(spec, inputs, rules, tokens, profiling=False))]
+    if inputs.is_last_stage:
+        sampling = sampler_terms(spec, inputs, rules, tokens, second=second)
+        phases.append(_phase("sampler", kept + sampling))
+    peak = max(phases, key=_size)
+    low, high = _RESIDUALS_UNMEASURED
+    return Estimate(
+        num_bytes=peak.num_bytes,
+        low_bytes=round(peak.num_bytes * (1 + low)),
+        high_bytes=round(peak.num_bytes * (1 + high)),
+        phase=peak.name,
+        terms=peak.terms,
+        source="the tensors of vLLM's profile run at the step's tokens",
     )
 
 
