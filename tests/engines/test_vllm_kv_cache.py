@@ -15,17 +15,16 @@ from hypothesis import strategies as st
 
 from tokenroom.engines.vllm.kv_cache import (
     KVCachePlan,
-    PoolLayout,
     in_flight_tokens,
-    lay_out,
     max_model_len_that_fits,
     plan_kv_cache,
-    pool_layout,
     printed_gib,
 )
 from tokenroom.engines.vllm.kv_groups import cache_groups, merged
-from tokenroom.engines.vllm.kv_layers import KVCacheSettings, LayerCaches, stage_layers
+from tokenroom.engines.vllm.kv_layers import LayerCaches
+from tokenroom.engines.vllm.kv_pool import PoolLayout, lay_out, pool_layout
 from tokenroom.engines.vllm.kv_rules import NEWEST, NeededBytes, WindowBlock, kv_cache_rules
+from tokenroom.engines.vllm.kv_settings import KVCacheSettings, stage_layers
 from tokenroom.engines.vllm.kv_specs import (
     FullAttentionSpec,
     MambaSpec,
