@@ -3,9 +3,12 @@
 Every model type is built on the meta device from a small configuration, and again with each of its
 fields changed alone, so that a field whose effect is missed shows. Run with a Python that has
 transformers and torch (no weights, no network):
-    python scripts/oracle_towers.py cases.json tests/fixtures/models/tower_parameters.json [TYPE...]
+    python scripts/oracle_towers.py tests/fixtures/models/tower_cases.json \
+        tests/fixtures/models/tower_parameters.json [TYPE...]
+    python scripts/oracle_towers.py --folder FOLDER tests/fixtures/models/tower_totals.json
 
-``cases.json`` maps a model type to the configuration to start from.
+The cases map a model type to the configuration to start from; FOLDER holds folders of one published
+config.json each, whose whole models (encoders included) are counted.
 """
 
 from __future__ import annotations
@@ -123,5 +126,36 @@ def main(cases: Path, target: Path, only: list[str]) -> None:
     target.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
+def _plain(data: dict[str, Any]) -> dict[str, Any]:
+    """``data`` without quantisation and remote code."""
+    return {
+        key: _plain(value) if isinstance(value, dict) else value
+        for key, value in data.items()
+        if key not in ("quantization_config", "compression_config", "auto_map")
+    }
+
+
+def whole_models(folder: Path, target: Path) -> None:
+    """Count the whole model of every config.json below ``folder`` that nests configurations."""
+    logging.set_verbosity_error()
+    warnings.simplefilter("ignore")
+    rows: dict[str, Any] = {}
+    for file in sorted(folder.glob("*/config.json")):
+        data = _plain(json.loads(file.read_text(encoding="utf-8")))
+        data = data.get("thinker_config", data)  # the part of an omni model that engines serve
+        model_type = data.get("model_type")
+        if model_type not in CONFIG_MAPPING or not CONFIG_MAPPING[model_type].sub_configs:
+            continue
+        try:
+            rows[file.parent.name] = count(data)
+        except Exception as error:
+            print(f"{file.parent.name}: {type(error).__name__}: {error}"[:200], file=sys.stderr)
+    rows["_source"] = f"transformers {transformers.__version__}, built on the meta device"
+    target.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+    if sys.argv[1] == "--folder":
+        whole_models(Path(sys.argv[2]), Path(sys.argv[3]))
+    else:
+        main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
