@@ -50,7 +50,9 @@ def accelerator_details(gpu: Accelerator, language: Language) -> Group:
         "architecture": gpu.architecture,
         "compute_capability": ".".join(map(str, gpu.compute_capability or ())),
         "memory_bytes": format_gib(gpu.memory_bytes),
-        "driver_memory_bytes": gpu.driver_memory_bytes and format_gib(gpu.driver_memory_bytes),
+        "driver_memory_bytes": format_gib(gpu.driver_memory_bytes)
+        if gpu.driver_memory_bytes
+        else "",
         "nominal_memory_bytes": f"{gpu.nominal_memory_bytes / 1e9:g} GB",
         "bandwidth_bytes_per_second": _rate(gpu.bandwidth_bytes_per_second),
         "flops_per_second": ", ".join(
@@ -59,16 +61,16 @@ def accelerator_details(gpu: Accelerator, language: Language) -> Group:
         "link": gpu.link.replace("_", " "),
         "link_bytes_per_second": _rate(gpu.link_bytes_per_second),
         "pcie_bytes_per_second": _rate(gpu.pcie_bytes_per_second),
-        "multiprocessors": gpu.multiprocessors and str(gpu.multiprocessors),
+        "multiprocessors": str(gpu.multiprocessors or ""),
     }
+    unknown = message("unknown", language)
     table = _table()
     table.show_header = False
     for column in range(2):
         table.add_column(no_wrap=not column)
     for name, figure in figures.items():
-        table.add_row(
-            message(f"gpus.{name}", language), str(figure or message("unknown", language))
-        )
+        if figure or name != "aliases":
+            table.add_row(message(f"gpus.{name}", language), figure or unknown)
     heading = Text(message("gpus.sources", language), style="bold")
     sources = [
         Text(f"{message(f'gpus.{name}', language)}: {source}", style="dim")
@@ -129,17 +131,17 @@ def model_details(model: Entry, spec: ModelSpec, language: Language) -> Group:
         "parameters": f"{format_parameters(spec.parameters_total)} ({spec.parameters_total:,})",
         "active": f"{format_parameters(spec.parameters_active)} ({spec.parameters_active:,})",
         "layers": format_count(spec.num_layers),
-        "context": length and format_count(length),
+        "context": format_count(length) if length else "",
         "dtype": spec.quantization or spec.dtype,
     }
+    unknown = message("unknown", language)
     table = _table()
     table.show_header = False
     for column in range(2):
         table.add_column(no_wrap=not column)
     for name, figure in figures.items():
-        table.add_row(
-            message(f"models.{name}", language), str(figure or message("unknown", language))
-        )
+        if figure or name != "aliases":
+            table.add_row(message(f"models.{name}", language), figure or unknown)
     notes = [
         Text(f"{message(f'models.{name}', language)}: {text}", style="dim")
         for name, text in (("source", model.source), ("checked", model.checked))
