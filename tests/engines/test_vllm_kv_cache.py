@@ -24,7 +24,7 @@ from tokenroom.engines.vllm.kv_groups import cache_groups, merged
 from tokenroom.engines.vllm.kv_layers import LayerCaches
 from tokenroom.engines.vllm.kv_pool import PoolLayout, lay_out, pool_layout
 from tokenroom.engines.vllm.kv_rules import NEWEST, NeededBytes, WindowBlock, kv_cache_rules
-from tokenroom.engines.vllm.kv_settings import KVCacheSettings, stage_layers
+from tokenroom.engines.vllm.kv_settings import KVCacheSettings
 from tokenroom.engines.vllm.kv_specs import (
     FullAttentionSpec,
     MambaSpec,
@@ -501,30 +501,6 @@ def test_tokens_in_flight():
         == 5 * 8192
     )
     assert in_flight_tokens(8192, async_scheduling=True, rules=kv_cache_rules("0.25.0")) == 8192
-
-
-@pytest.mark.parametrize(
-    ("layers", "stages", "sizes"),
-    [
-        (32, 3, [11, 11, 10]),
-        (61, 4, [15, 15, 16, 15]),
-        (5, 2, [3, 2]),
-        (7, 4, [2, 2, 2, 1]),
-        (8, 1, [8]),
-    ],
-)
-def test_layers_of_pipeline_stages(layers, stages, sizes):
-    ranges = stage_layers(layers, stages)
-    assert [len(part) for part in ranges] == sizes
-    assert [index for part in ranges for index in part] == list(range(layers))
-
-
-def test_layers_of_pipeline_stages_as_set():
-    assert [len(part) for part in stage_layers(10, 2, (7, 3))] == [7, 3]
-    with pytest.raises(DeploymentError, match="add up"):
-        stage_layers(10, 2, (7, 4))
-    with pytest.raises(DeploymentError, match="10 layers"):
-        stage_layers(10, 11)
 
 
 def test_stages_with_memory_of_their_own():

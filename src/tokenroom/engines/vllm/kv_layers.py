@@ -17,7 +17,6 @@ from tokenroom.engines.vllm.kv_settings import (
     KVCacheSettings,
     resolved_kv_dtype,
     running_dtype,
-    stage_layers,
 )
 from tokenroom.engines.vllm.kv_specs import (
     WHOLE_SEQUENCE,
@@ -31,6 +30,7 @@ from tokenroom.engines.vllm.kv_specs import (
     SlidingWindowSpec,
     ceil_div,
 )
+from tokenroom.engines.vllm.weights import stage_layers
 from tokenroom.errors import DeploymentError
 from tokenroom.memory.kv_cache import (
     attention_cell_bytes,
@@ -413,14 +413,12 @@ def layer_caches(
     by_layer: dict[int, tuple[KVCacheSpec, ...]] = {}
     caches: dict[int, KVCacheSpec] = {}
     stages: list[frozenset[int]] = []
-    last = settings.pipeline_parallel_size - 1
-    ranges = stage_layers(
-        spec.num_layers, settings.pipeline_parallel_size, settings.layer_partition
-    )
-    for stage, layers in enumerate(ranges):
+    count = settings.pipeline_parallel_size
+    for stage in range(count):
+        layers = stage_layers(spec.num_layers, count, stage, settings.layer_partition)
         held: set[int] = set()
         members = [spec.layers[index] for index in layers]
-        for layer in [*members, *(draft_layers if stage == last else ())]:
+        for layer in [*members, *(draft_layers if stage == count - 1 else ())]:
             specs = by_layer.get(id(layer))
             if specs is None:
                 specs = by_layer[id(layer)] = tuple(_caches_of(layer, context))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tokenroom.errors import DeploymentError
 from tokenroom.models.spec import ModelSpec
 
 KERNEL_BLOCK_SIZE: Final = 16
@@ -54,43 +52,6 @@ class KVCacheSettings:
     extra_retained_tokens: int = 0
     kernel_block_size: int = KERNEL_BLOCK_SIZE
     hybrid_manager: bool = True
-
-
-def stage_layers(
-    num_layers: int, stages: int, partition: Sequence[int] | None = None
-) -> tuple[range, ...]:
-    """Which decoder layers each pipeline stage runs.
-
-    num_layers // stages each; the remainder goes one each to the stages before the last, counted
-    backwards, so that neither the first nor the last gets one before the others. Source:
-    distributed/utils.py ``get_pp_indices``.
-
-    Raises:
-        DeploymentError: There are more stages than layers, or the partition does not add up.
-    """
-    if stages > num_layers:
-        raise DeploymentError(
-            f"pipeline_parallel_size is {stages}, but the model has {num_layers} layers; use at "
-            f"most that many stages"
-        )
-    if partition is not None:
-        if len(partition) != stages or sum(partition) != num_layers:
-            raise DeploymentError(
-                f"VLLM_PP_LAYER_PARTITION is {','.join(map(str, partition))}; it must name "
-                f"{stages} counts that add up to the {num_layers} layers"
-            )
-        counts = list(partition)
-    else:
-        each, rest = divmod(num_layers, stages)
-        counts = [each] * stages
-        for back in range(2, rest + 2):
-            counts[-back] += 1
-    ranges: list[range] = []
-    start = 0
-    for count in counts:
-        ranges.append(range(start, start + count))
-        start += count
-    return tuple(ranges)
 
 
 def resolved_kv_dtype(spec: ModelSpec, settings: KVCacheSettings) -> str:
