@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tokenroom.engines.vllm import encoder
-from tokenroom.engines.vllm.layer_memory import layer_terms, moe_workspace_bytes
+from tokenroom.engines.vllm.layer_memory import expert_workspace_bytes, layer_terms
 from tokenroom.engines.vllm.profile_inputs import Estimate, ProfileInputs, Terms
 from tokenroom.engines.vllm.rules import TopKTopP, VersionRules
 from tokenroom.engines.vllm.runner import runs_second_runner
@@ -201,10 +201,8 @@ def _kept_terms(
     ]
     if not inputs.is_first_stage and not second:
         terms.append(("stage_inputs", 2 * tokens * spec.hidden_size * width))
-    if rules.keeps_moe_workspace:
-        workspace = moe_workspace_bytes(spec, inputs, rules, tokens)
-        if workspace:
-            terms.append(("moe_workspace", workspace))
+    if workspace := expert_workspace_bytes(spec, inputs, rules, tokens):
+        terms.append(("moe_workspace", workspace))
     return tuple(terms)
 
 

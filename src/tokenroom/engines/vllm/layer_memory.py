@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tokenroom.engines.vllm.expert_memory import kept_workspace_bytes, passing_workspace_bytes
 from tokenroom.engines.vllm.profile_inputs import ProfileInputs, Terms
 from tokenroom.engines.vllm.remembered import Remembered
 from tokenroom.engines.vllm.rules import VersionRules
@@ -49,10 +50,10 @@ def layer_terms(
     return widest
 
 
-def moe_workspace_bytes(
+def expert_workspace_bytes(
     spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules, tokens: int
 ) -> int:
-    """Bytes of the experts' workspaces, 0 for a model without experts."""
+    """Bytes of the experts' workspace that stays allocated, 0 for a model without experts."""
     return _layer_bytes(spec, inputs, rules, tokens)[1]
 
 
@@ -69,6 +70,8 @@ def _layer_bytes(
         inputs.max_model_len,
         inputs.max_num_seqs,
         inputs.block_size,
+        inputs.accelerator.key,
+        inputs.accelerator.compute_capability,
         rules.keeps_moe_workspace,
         rules.moe_chunk_tokens,
     )
@@ -80,7 +83,7 @@ def _layer_bytes(
             for moment in _layer_moments(spec, layer, inputs, rules, tokens)
         )
         widest = max(moments, key=lambda terms: sum(size for _, size in terms), default=())
-        return widest, _moe_workspace_bytes(spec, inputs, rules, tokens)
+        return widest, kept_workspace_bytes(spec, inputs, rules, tokens)
 
     return _layers.get(spec, key, make)
 
@@ -167,9 +170,8 @@ def _ffn_terms(
             ("router_logits", tokens * ffn.num_experts * 4),
             ("shared_experts", 3 * tokens * shared * width),
         ]
-        if not rules.keeps_moe_workspace:
-            terms.append(("expert_caches", _moe_workspace_bytes(spec, inputs, rules, tokens)))
-            terms.append(("experts_output", hidden))
+        if passing := passing_workspace_bytes(spec, layer, inputs, rules, tokens):
+            terms += [("expert_buffers", passing), ("experts_output", hidden)]
         return tuple(terms)
     assert isinstance(ffn, DenseFFN)
     inner = tokens * -(-ffn.intermediate_size // ranks)
@@ -191,30 +193,6 @@ def _scheme_is_integer(layer: Layer) -> bool:
     return any(
         weight.scheme is not None and "int8" in weight.scheme.name for weight in layer.weights
     )
-
-
-def _moe_workspace_bytes(
-    spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules, tokens: int
-) -> int:
-    """The two workspaces of the experts' kernel (fused_moe.py ``workspace_shapes``).
-
-    tokens x experts a token x max(intermediate, hidden), and the same with gate and up side by
-    side. Data-parallel copies gather each other's tokens before the experts; these are divided
-    over all ranks of the copies, whole with expert parallelism and else in slices.
-    """
-    width = DTYPE_BITS[inputs.dtype] // 8
-    copies = inputs.data_parallel_size
-    ranks = 1 if inputs.enable_expert_parallel else inputs.tensor_parallel_size * copies
-    routed = min(tokens * copies, rules.moe_chunk_tokens or tokens * copies)
-    largest = 0
-    for layer, _ in spec.layer_kinds:
-        ffn = layer.ffn
-        if isinstance(ffn, MoEFFN):
-            inner = ffn.intermediate_size // ranks
-            up = 2 * inner if ffn.gated else inner
-            wide = max(inner, spec.hidden_size) + max(up, spec.hidden_size)
-            largest = max(largest, routed * ffn.experts_per_token * wide * width)
-    return largest
 
 
 def _expanded_context_bytes(
