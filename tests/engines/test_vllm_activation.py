@@ -20,13 +20,14 @@ from tokenroom.engines.vllm.activation import (
     profile_phases,
 )
 from tokenroom.engines.vllm.encoder import encoder_batch
+from tokenroom.engines.vllm.expert_memory import expert_kernel
 from tokenroom.engines.vllm.profile_inputs import ProfileInputs
 from tokenroom.engines.vllm.rules import rules_for
 from tokenroom.engines.vllm.runner import runs_second_runner
 from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.models.hf_config import read_config
-from tokenroom.models.spec import ModelSpec
+from tokenroom.models.spec import Layer, ModelSpec, MoEFFN, Scheme, Weight
 from tokenroom.units import GIB, MIB
 
 H100 = Accelerator(
@@ -283,6 +284,64 @@ def test_a_step_takes_no_more_than_the_profile_run() -> None:
         decode = decode_activation(spec, settings, rules).num_bytes
         prefill = prefill_activation(spec, settings, rules).num_bytes
         assert 0 < decode <= prefill <= activation_peak(spec, settings, rules).num_bytes
+
+
+def test_pooling_models_never_sample() -> None:
+    spec = model("Qwen3-0.6B")
+    phases = profile_phases(spec, inputs(pooling=True), rules_for("0.19.0"))
+    assert [phase.name for phase in phases] == ["compilation", "layers", "pooler"]
+    assert activation_peak(spec, inputs(pooling=True), rules_for("0.19.0")).num_bytes < GIB / 2
+
+
+@pytest.mark.parametrize(
+    ("scheme", "capability", "kernel"),
+    [
+        (None, (9, 0), "triton"),
+        ("fp8", (8, 0), "marlin"),
+        ("fp8", (9, 0), "triton"),
+        ("fp8", (10, 0), "monolithic"),
+        ("mxfp4", (8, 0), "marlin"),
+        ("mxfp4", (9, 0), "triton_kernels"),
+        ("mxfp4", (10, 0), "monolithic"),
+        ("nvfp4", (9, 0), "marlin"),
+        ("nvfp4", (12, 0), "monolithic"),
+        ("awq", (9, 0), "marlin_direct"),
+    ],
+)
+def test_expert_kernel_follows_scheme_and_gpu(
+    scheme: str | None, capability: tuple[int, int], kernel: str
+) -> None:
+    weight_only = scheme in ("mxfp4", "nvfp4", "awq")
+    stored = scheme and Scheme(name=scheme, weight_bits=4, activation_bits=16 if weight_only else 8)
+    layer = Layer(
+        mixers=(),
+        ffn=MoEFFN(num_experts=8, experts_per_token=2, intermediate_size=1024),
+        weights=(
+            Weight(name="mlp.experts.*.up_proj", shape=(8, 8), expert=True, scheme=stored or None),
+        ),
+    )
+    gpu = replace(H100, compute_capability=capability)
+    assert expert_kernel(layer, gpu) == kernel
+
+
+def test_weight_only_experts_free_their_buffers() -> None:
+    plain = model("Mixtral-8x7B-Instruct-v0.1")
+    awq = Scheme(name="awq", weight_bits=4, group_size=128)
+    layers = tuple(
+        replace(layer, weights=tuple(replace(w, scheme=awq) for w in layer.weights))
+        for layer in plain.layers[:1]
+    )
+    spec = replace(plain, layers=layers * plain.num_layers)
+    kept, freed = (
+        {
+            phase.name: dict(phase.terms)
+            for phase in profile_phases(each, inputs(), rules_for("0.19.0"))
+        }
+        for each in (plain, spec)
+    )
+    assert "moe_workspace" in kept["sampler"]
+    assert "moe_workspace" not in freed["sampler"]
+    assert freed["layers"]["expert_buffers"] == 8192 * 2 * (2 * 14336 + 14336) * 2
 
 
 def test_flashinfer_attention_has_a_workspace_outside_the_budget() -> None:

@@ -18,7 +18,7 @@ from tokenroom.engines.vllm.layer_memory import expert_workspace_bytes, layer_te
 from tokenroom.engines.vllm.profile_inputs import Estimate, ProfileInputs, Terms
 from tokenroom.engines.vllm.rules import TopKTopP, VersionRules
 from tokenroom.engines.vllm.runner import runs_second_runner
-from tokenroom.engines.vllm.sampler_memory import padded_vocab_size, sampler_terms, top_k_top_p
+from tokenroom.engines.vllm.sampler_memory import output_terms, padded_vocab_size, top_k_top_p
 from tokenroom.models.spec import DTYPE_BITS, ModelSpec
 from tokenroom.units import KIB, MIB
 
@@ -42,6 +42,7 @@ _RESIDUALS: Final = {
     "layers": (-0.10, 0.06),
     "compilation": (-0.05, 0.05),
     "encoder": (-0.25, 0.25),
+    "pooler": (-0.10, 0.06),
 }
 _RESIDUALS_UNMEASURED: Final = (-0.20, 0.20)
 """Range for paths that no log was available for: the second runner, FlashInfer's sampler."""
@@ -52,7 +53,8 @@ class Phase:
     """One moment of the profile run.
 
     Attributes:
-        name: ``"encoder"``, ``"compilation"``, ``"layers"`` or ``"sampler"``.
+        name: ``"encoder"``, ``"compilation"``, ``"layers"``, ``"sampler"``
+            or ``"pooler"``.
         num_bytes: What PyTorch holds then, above what it held before the run.
         terms: The tensors.
     """
@@ -104,8 +106,8 @@ def profile_phases(
         phases.append(_phase("compilation", _compilation_terms(spec, inputs, rules)))
     phases.append(_phase("layers", kept + layer_terms(spec, inputs, rules, tokens, profiling=True)))
     if inputs.is_last_stage:
-        sampling = sampler_terms(spec, inputs, rules, tokens, second=second)
-        phases.append(_phase("sampler", kept + sampling))
+        sampling = output_terms(spec, inputs, rules, tokens, second=second)
+        phases.append(_phase("pooler" if inputs.pooling else "sampler", kept + sampling))
     return tuple(phases)
 
 
@@ -141,6 +143,8 @@ def persistent_buffers(spec: ModelSpec, inputs: ProfileInputs, rules: VersionRul
     terms = [("block_tables", requests * blocks * 4), ("token_positions", tokens * 3 * 8)]
     if spec.towers and not inputs.language_model_only:
         terms.append(("input_embeddings", tokens * spec.hidden_size * width))
+    if inputs.speculative_tokens:
+        terms.append(("drafter_hidden_states", tokens * spec.hidden_size * width))
     if second:
         terms.append(("output_token_counts", requests * spec.vocab_size * 4))
         terms.append(("prompt_token_mask", requests * -(-spec.vocab_size // 32) * 4))
@@ -164,8 +168,8 @@ def _step_activation(
     kept = _kept_terms(spec, inputs, rules, tokens, second)
     phases = [_phase("layers", kept + layer_terms(spec, inputs, rules, tokens, profiling=False))]
     if inputs.is_last_stage:
-        sampling = sampler_terms(spec, inputs, rules, tokens, second=second)
-        phases.append(_phase("sampler", kept + sampling))
+        sampling = output_terms(spec, inputs, rules, tokens, second=second)
+        phases.append(_phase("pooler" if inputs.pooling else "sampler", kept + sampling))
     peak = max(phases, key=_size)
     low, high = _RESIDUALS_UNMEASURED
     return Estimate(

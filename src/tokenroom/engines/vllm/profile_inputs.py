@@ -34,6 +34,7 @@ class ProfileInputs:
         piecewise_graphs: Graphs of the pieces between attention layers are captured.
         full_graphs: Graphs of whole decode steps are captured.
         enforce_eager: Neither compilation nor graphs.
+        pooling: The model returns embeddings or scores, and never samples.
         speculative_tokens: Tokens drafted a step, 0 without speculative decoding.
         max_loras: Adapters a batch may mix, 0 without LoRA.
         mm_limits: Items a prompt may hold by modality (``"image"``); an absent one is unlimited.
@@ -61,6 +62,7 @@ class ProfileInputs:
     piecewise_graphs: bool = True
     full_graphs: bool = True
     enforce_eager: bool = False
+    pooling: bool = False
     speculative_tokens: int = 0
     max_loras: int = 0
     mm_limits: Mapping[str, int] = field(default_factory=dict)

@@ -24,6 +24,20 @@ def padded_vocab_size(vocab_size: int) -> int:
     return -(-vocab_size // VOCAB_PADDING) * VOCAB_PADDING
 
 
+def output_terms(
+    spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules, tokens: int, *, second: bool
+) -> Terms:
+    """What lives at once while outputs are made: the sampler's tensors, or the pooler's."""
+    if not inputs.pooling:
+        return sampler_terms(spec, inputs, rules, tokens, second=second)
+    width = DTYPE_BITS[inputs.dtype] // 8
+    rows = min(inputs.max_num_seqs, tokens)
+    return (
+        ("hidden_states", tokens * spec.hidden_size * width),
+        ("pooled_states", rows * spec.hidden_size * (width + 4)),  # pooled, then in float32
+    )
+
+
 def sampler_terms(
     spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules, tokens: int, *, second: bool
 ) -> Terms:
