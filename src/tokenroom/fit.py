@@ -8,7 +8,7 @@ engine's policy, and judges the answer against what was asked.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import sqrt
@@ -46,6 +46,7 @@ class FitResult:
         concurrency: Requests at once that were asked for, None when not asked.
         request_tokens: Length of one request in tokens (prompt and output), at most
             ``max_model_len``.
+        notes: Sentences of whoever read the settings.
     """
 
     engine: Engine
@@ -53,6 +54,7 @@ class FitResult:
     plan: MemoryPlan
     concurrency: int | None
     request_tokens: int
+    notes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -92,7 +94,7 @@ class FitResult:
         """Everything the user should know about the answer."""
         assumed = tuple(
             Notice(key="assumption", values={"text": text})
-            for text in self.deployment.spec.assumptions
+            for text in (*self.notes, *self.deployment.spec.assumptions)
         )
         return assumed + self.deployment.notices + self.plan.notices
 
@@ -138,7 +140,8 @@ class FitResult:
             DeploymentError: The engine refuses them.
         """
         asked = replace(self.deployment.asked, **settings)
-        deployment = self.engine.deploy(self.deployment.spec, self.deployment.node, asked)
+        old = self.deployment
+        deployment = self.engine.deploy(old.spec, old.node, asked, old.draft)
         return self._of(deployment)
 
     def _of(self, deployment: Deployment) -> FitResult:
@@ -152,6 +155,7 @@ class FitResult:
             plan=plan,
             concurrency=self.concurrency,
             request_tokens=min(tokens, plan.max_model_len),
+            notes=self.notes,
         )
 
     def _changes(self) -> Iterator[Change]:
@@ -180,6 +184,7 @@ def fit(
     kv: str | None = None,
     util: float | None = None,
     settings: Any = None,
+    notes: Sequence[str] = (),
     **engine_settings: Any,
 ) -> FitResult:
     """Whether a model fits, what takes the memory, and how many tokens are left.
@@ -201,6 +206,7 @@ def fit(
         kv: KV cache type, for example ``"fp8"``.
         util: Share of each GPU that the engine may take.
         settings: The engine's own settings object, as its command-line parser gives it.
+        notes: Sentences of whoever read the settings, passed on in :attr:`FitResult.notices`.
         engine_settings: Further engine arguments under the engine's own names.
 
     Raises:
@@ -232,7 +238,9 @@ def fit(
         given["tensor_parallel_size"] = count
     asked = policy.settings(settings, given | engine_settings)
     node = policy.place(_accelerator(gpu), count, asked)
-    deployment = policy.deploy(spec, node, asked)
+    drafting = policy.draft_model(asked)
+    draft = load_model(drafting) if drafting is not None else None
+    deployment = policy.deploy(spec, node, asked, draft)
     plan = policy.plan(deployment)
     _check_positive("concurrency", concurrency)
     _check_positive("request_tokens", request_tokens)
@@ -248,6 +256,7 @@ def fit(
         plan=plan,
         concurrency=concurrency,
         request_tokens=request_tokens or longest,
+        notes=tuple(notes),
     )
 
 

@@ -50,6 +50,11 @@ class SweepPoint:
     kv_pool_tokens: int
     starts: bool
 
+    @property
+    def in_use_bytes(self) -> int:
+        """Everything that is in use at this point."""
+        return self.weights_bytes + self.kv_used_bytes + self.activation_bytes + self.other_bytes
+
 
 def parse_sweep(text: str) -> tuple[str, tuple[int, ...]]:
     """``"concurrency=1..64"``, ``"context=4k..128k"`` or ``"context=4k,8k,32k"``.

@@ -61,6 +61,20 @@ def parse_bytes(text: str, field: str) -> int:
     return round(value)
 
 
+def parse_rate(text: str, field: str) -> float:
+    """Bytes a second written as ``"3.35TB/s"`` or ``"936 GB/s"``.
+
+    Raises:
+        TokenroomError: The text is not a positive, finite rate.
+    """
+    try:
+        return float(parse_bytes(re.sub(r"(?i)(/s|ps)\s*$", "", text), field))
+    except TokenroomError:
+        raise TokenroomError(
+            f"{field} is {text!r}; give a positive rate with a unit, such as 3.35TB/s or 936GB/s"
+        ) from None
+
+
 def parse_tokens(text: str, field: str) -> int:
     """A token count written as ``"32768"``, ``"32k"`` (times 1024) or ``"1M"`` (times 1024**2).
 

@@ -54,7 +54,7 @@ class Estimate:
         low_bytes: Lower end of the range that the validation rows support.
         high_bytes: Upper end.
         phase: What sets it, for example ``"sampler"``, ``"forward"``, ``"encoder"``.
-        terms: What lives at once at that moment, name to bytes.
+        terms: What lives at once at that moment, as (name, bytes).
         source: Where the rule was read.
     """
 
@@ -62,7 +62,7 @@ class Estimate:
     low_bytes: int
     high_bytes: int
     phase: str = ""
-    terms: Mapping[str, int] = field(default_factory=dict)
+    terms: tuple[tuple[str, int], ...] = ()
     source: str = ""
 
 
@@ -81,6 +81,7 @@ class StageMemory:
         cuda_graphs: What the engine estimates for its CUDA graphs.
         cuda_graph_actual_bytes: What capturing really takes.
         non_torch: Outside the allocator: NCCL, workspaces, kernels.
+        buffers_bytes: The runner's own tables and staging buffers, kept for good.
         available_bytes: What the engine's rule leaves for the KV pool; negative when nothing.
         kv_pool_bytes: What the pool really takes (whole blocks, the smallest rank's count).
         kv_bytes_per_token: Growth of one long request per token on this rank.
@@ -96,6 +97,7 @@ class StageMemory:
     cuda_graphs: Estimate
     cuda_graph_actual_bytes: int
     non_torch: Estimate
+    buffers_bytes: int
     available_bytes: int
     kv_pool_bytes: int
     kv_bytes_per_token: float
@@ -116,6 +118,7 @@ class StageMemory:
             - self.activation.num_bytes
             - self.cuda_graphs.num_bytes
             - self.non_torch.num_bytes
+            - self.buffers_bytes
         )
 
 
@@ -164,6 +167,7 @@ class Deployment:
         engine: ``"vllm"``.
         version: Version whose rules apply.
         spec: The model, quantised as it will be loaded.
+        draft: The draft model of speculative decoding, None without one.
         node: The accelerators.
         settings: Setting name to value and origin.
         asked: The engine's own settings object as the user gave it.
@@ -174,6 +178,7 @@ class Deployment:
     engine: str
     version: str
     spec: ModelSpec
+    draft: ModelSpec | None
     node: Node
     settings: Mapping[str, Setting]
     asked: Any
@@ -227,8 +232,9 @@ class Change:
     """A change of settings that may make a deployment fit.
 
     Attributes:
-        key: ``"max_model_len"``, ``"kv_cache_dtype"``, ``"weights"``, ... ; names the price too.
-        flags: The engine's own words for it.
+        key: ``"max_model_len"``, ``"kv_cache_dtype"``, ``"weights"``, ...: the first setting.
+        flags: The engine's own words for all of it.
+        prices: Key of every setting changed; each has its price.
         deployment: The deployment with the change made.
         kv_pool_tokens: Tokens in the pool after the change; filled by :meth:`with_result`.
         requests_running: Requests of the asked length that run at once after it.
@@ -236,6 +242,7 @@ class Change:
 
     key: str
     flags: str
+    prices: tuple[str, ...]
     deployment: Deployment
     kv_pool_tokens: int = 0
     requests_running: int = 0
@@ -266,7 +273,13 @@ class Engine(Protocol):
         """
         ...
 
-    def deploy(self, spec: ModelSpec, node: Node, settings: Any) -> Deployment:
+    def draft_model(self, settings: Any) -> str | None:
+        """Name of the draft model that the settings ask for, None when they ask for none."""
+        ...
+
+    def deploy(
+        self, spec: ModelSpec, node: Node, settings: Any, draft: ModelSpec | None = None
+    ) -> Deployment:
         """Resolve every setting and check it as the engine does.
 
         Raises:

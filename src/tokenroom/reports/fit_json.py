@@ -7,13 +7,15 @@ Sizes are integers of bytes and lengths integers of tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.resources import files
 from typing import Any, Final
 
-from tokenroom.engines.policy import StageMemory
 from tokenroom.fit import FitResult
 from tokenroom.memory.ledger import Line
 from tokenroom.reports.messages import Language, change_price, notice_text, refusal_text
+from tokenroom.sweep import SweepPoint
 
 SCHEMA_VERSION: Final = "1.0"
 
@@ -67,7 +69,7 @@ def fit_json(result: FitResult, *, language: Language, explain: bool = False) ->
         "requests_held": result.requests_held,
         "requests_running": result.requests_running,
         "concurrency_asked": result.concurrency,
-        "estimates": _estimates(plan.stages),
+        "estimates": _estimates(result),
         "changes_that_fit": [
             {
                 "change": change.key,
@@ -83,6 +85,23 @@ def fit_json(result: FitResult, *, language: Language, explain: bool = False) ->
     if explain:
         data["explain"] = [_line(line) for line in result.explain]
     return data
+
+
+def sweep_json(
+    result: FitResult, points: Sequence[SweepPoint], parameter: str, *, language: Language
+) -> dict[str, Any]:
+    """A sweep: the fit it starts from and one object a point."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "parameter": parameter,
+        "points": [asdict(point) | {"in_use_bytes": point.in_use_bytes} for point in points],
+        "fit": fit_json(result, language=language),
+    }
+
+
+def schema_text() -> str:
+    """The JSON schema of :func:`fit_json` as text."""
+    return files("tokenroom.reports").joinpath("data/fit.schema.json").read_text("utf-8")
 
 
 def _ranks(result: FitResult) -> Any:
@@ -110,13 +129,16 @@ def _ranks(result: FitResult) -> Any:
             }
 
 
-def _estimates(stages: tuple[StageMemory, ...]) -> dict[str, list[int]]:
-    governing = min(stages, key=lambda stage: stage.available_bytes)
-    return {
-        "activation_peak_bytes": [governing.activation.low_bytes, governing.activation.high_bytes],
-        "cuda_graph_bytes": [governing.cuda_graphs.low_bytes, governing.cuda_graphs.high_bytes],
-        "reserve_bytes": [governing.non_torch.low_bytes, governing.non_torch.high_bytes],
+def _estimates(result: FitResult) -> dict[str, list[int]]:
+    stage = result.governing_stage
+    ranges = {
+        "activation_peak_bytes": stage.activation,
+        "cuda_graph_bytes": stage.cuda_graphs,
+        "reserve_bytes": stage.non_torch,
     }
+    found = {name: [item.low_bytes, item.high_bytes] for name, item in ranges.items()}
+    found["kv_pool_tokens"] = list(result.kv_pool_tokens_range)
+    return found
 
 
 def _line(line: Line) -> dict[str, Any]:

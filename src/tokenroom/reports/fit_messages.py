@@ -58,6 +58,7 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "fit.line.activation_decode": ("  of a decode step", "  解码步"),
     "fit.line.cuda_graphs": ("CUDA graphs", "CUDA 图"),
     "fit.line.non_torch": ("outside PyTorch (kernels, NCCL)", "PyTorch 之外（内核、NCCL）"),
+    "fit.line.buffers": ("runner's tables", "运行器的表"),
     "fit.line.context": ("CUDA context and others", "CUDA 上下文及其他进程"),
     "fit.line.kv_pool": ("KV pool", "KV 池"),
     "fit.line.free": ("free", "空闲"),
@@ -80,7 +81,8 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "fit.component.mtp": ("MTP blocks", "MTP 块"),
     "fit.component.draft": ("draft model", "草稿模型"),
     "fit.component.lora": ("LoRA slots", "LoRA 槽位"),
-    "fit.component.offloaded": ("offloaded to the host", "卸载到主机"),
+    "fit.component.positions": ("position tables", "位置表"),
+    "fit.component.other": ("other", "其他"),
     "fit.pool": (
         "Pool: {blocks} blocks of {block_size} tokens, maximum concurrency "
         "{concurrency}x at {length} tokens",
@@ -188,9 +190,33 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "weights cross PCIe in every step: far slower",
         "每一步权重都要经过 PCIe：慢得多",
     ),
-    "change.accelerator": (
-        "another GPU",
-        "换用其他 GPU",
+    "notice.assumption": ("{text}", "{text}"),
+    "notice.unknown_flag": (
+        "{flag}",
+        "{flag}",
+    ),
+    "notice.ignored_flags": (
+        "these flags have no influence on memory and were left out: {flags}",
+        "以下参数不影响显存，未计入：{flags}",
+    ),
+    "notice.gpu_capability_unknown": (
+        "nothing but the memory of {gpu} is known: backends and kernels were taken as for a plain "
+        "GPU, and the estimates are less certain",
+        "{gpu} 只知道显存大小：后端与内核按普通 GPU 处理，估计值的不确定性更大",
+    ),
+    "notice.draft_not_counted": (
+        "speculative decoding by {method} needs a draft model and none is named: its memory is not "
+        "counted",
+        "{method} 投机解码需要草稿模型，但未给出：其显存未计入",
+    ),
+    "notice.tight_at_runtime": (
+        "the engine starts, but a step at its peak would need {missing_bytes} more than the card "
+        "has",
+        "引擎能启动，但峰值步所需比显卡多 {missing_bytes}",
+    ),
+    "notice.per_replica": (
+        "the pool is that of one of {replicas} data-parallel copies; requests count all of them",
+        "KV 池为 {replicas} 个数据并行副本之一；请求数为全部副本之和",
     ),
     "sweep.concurrency": ("requests", "请求数"),
     "sweep.context": ("context", "上下文"),
@@ -206,6 +232,11 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "sweep.starts": ("starts", "能启动"),
     "sweep.yes": ("yes", "能"),
     "sweep.no": ("no", "不能"),
-    "sweep.gib": ("GiB a GPU", "每张 GPU 的 GiB"),
-    "sweep.capacity": ("GPU memory", "GPU 显存"),
+    "sweep.unit": (
+        "Sizes in GiB on the GPU with the least room.",
+        "大小单位为 GiB，取余量最小的 GPU。",
+    ),
+    "sweep.fixed": ("weights and reserve", "权重与预留"),
+    "fit.plot.gpu": ("each GPU", "每张 GPU"),
+    "fit.plot.stage": ("pipeline stage {stage}", "流水线第 {stage} 级"),
 }

@@ -116,7 +116,7 @@ def refusal_text(refusal: Refusal, language: Language) -> str:
 
 def change_price(change: Change, language: Language) -> str:
     """What a change costs, as a phrase."""
-    return message(f"change.{change.key}", language, flags=change.flags)
+    return "; ".join(message(f"change.{key}", language) for key in change.prices)
 
 
 def language_of(environment: Mapping[str, str]) -> Language:

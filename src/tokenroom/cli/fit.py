@@ -1,0 +1,307 @@
+"""``tokenroom fit``: does a model fit on GPUs, and what takes the memory."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tokenroom.cli.options import gpu_file_option, json_option, language_option
+from tokenroom.errors import CommandLineError, HardwareError
+from tokenroom.reports.messages import Language
+from tokenroom.units import parse_bytes, parse_rate, parse_tokens
+
+if TYPE_CHECKING:
+    from tokenroom.engines.vllm.arguments import ParsedCommand
+    from tokenroom.fit import FitResult
+    from tokenroom.hardware.accelerator import Accelerator
+    from tokenroom.models.spec import ModelSpec
+
+_MAX_COMMAND_BYTES = 10 * 2**20
+
+
+class _Quantity(click.ParamType):
+    """Text that one of the parsers in :mod:`tokenroom.units` turns into a number."""
+
+    def __init__(self, name: str, parse: Callable[[str, str], Any]) -> None:
+        self.name = name
+        self.parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        return self.parse(value, param.opts[0] if param is not None else self.name)
+
+
+_TOKENS = _Quantity("TOKENS", parse_tokens)
+_SIZE = _Quantity("SIZE", parse_bytes)
+_RATE = _Quantity("RATE", parse_rate)
+
+
+@click.command(
+    "fit",
+    context_settings={"ignore_unknown_options": False, "max_content_width": 100},
+    epilog="After -- comes an engine's own command: tokenroom fit --gpu h100 -- vllm serve MODEL "
+    "--max-model-len 32768",
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[MODEL] [-- COMMAND...]")
+@click.option("--gpu", help="GPU: a name such as h100, l40s, 4090 (see: tokenroom gpus).")
+@click.option("--gpus", type=int, help="How many GPUs; as many as the parallel sizes need.")
+@click.option("--gpu-memory", type=_SIZE, help="Memory of a GPU that is not listed, as 96GiB.")
+@click.option("--bandwidth", type=_RATE, help="Its memory bandwidth, as 3.35TB/s.")
+@click.option("--engine", default="vllm", show_default=True, help="vllm, or vllm@0.19.0.")
+@click.option("--tp", type=int, help="Tensor-parallel size.")
+@click.option("--pp", type=int, help="Pipeline-parallel size.")
+@click.option("--dp", type=int, help="Data-parallel size.")
+@click.option("--ep", is_flag=True, default=None, help="Expert parallelism.")
+@click.option("--context", type=_TOKENS, help="max_model_len, as 32k (k is 1024).")
+@click.option("--concurrency", type=int, help="Requests wanted at once.")
+@click.option(
+    "--request", "request_tokens", type=_TOKENS, help="Length of one request; --context by default."
+)
+@click.option("--weights", help="What if the weights were fp8, int8, awq, gptq, nf4, mxfp4, ...")
+@click.option("--kv", help="KV cache type, as fp8.")
+@click.option("--util", type=float, help="gpu_memory_utilization, 0 to 1.")
+@click.option("--dtype", help="Type the model runs in, as bfloat16.")
+@click.option("--max-num-seqs", type=int, help="Requests in a step.")
+@click.option("--max-num-batched-tokens", type=_TOKENS, help="Token budget of a step.")
+@click.option("--block-size", type=int, help="Tokens of a KV block.")
+@click.option("--kv-cache-memory", type=_SIZE, help="KV pool of this size, utilisation ignored.")
+@click.option("--cpu-offload", type=_SIZE, help="Weights kept in host memory, a GPU.")
+@click.option("--enforce-eager", is_flag=True, default=None, help="No CUDA graphs.")
+@click.option(
+    "--usage",
+    type=click.Choice(["server", "llm"]),
+    help="Defaults of `vllm serve` or of the offline LLM class.",
+)
+@click.option(
+    "--from",
+    "from_file",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    help="A file with the engine's command: shell, docker, compose or Kubernetes (- for stdin).",
+)
+@click.option("--service", help="Which service or container of that file.")
+@click.option("--assume-architecture", help="Read an unknown model_type as this known one.")
+@click.option("--revision", help="Revision on the Hub.")
+@click.option("--offline", is_flag=True, help="Never ask the Hub.")
+@click.option("--hub-timeout", type=float, help="Seconds to wait for the Hub.")
+@click.option("--explain", is_flag=True, help="Show each formula with its numbers and source.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw to FILE (png, svg, pdf).")
+@click.option("--sweep", "sweep_text", help="concurrency=1..64, context=4k..128k, context=4k,32k")
+@click.option("--json-schema", is_flag=True, help="Print the JSON schema of --json and stop.")
+@json_option
+@gpu_file_option
+@language_option
+def command(
+    words: tuple[str, ...],
+    as_json: bool,
+    explain: bool,
+    plot: Path | None,
+    sweep_text: str | None,
+    json_schema: bool,
+    language: Language,
+    **options: Any,
+) -> int:
+    """Whether MODEL fits on GPUs, what takes the memory, and how many tokens are left.
+
+    MODEL is a catalogue name (see: tokenroom models), a config.json, a checkpoint folder, a GGUF
+    file or a Hub id.
+    """
+    if json_schema:
+        from tokenroom.reports.fit_json import schema_text
+
+        click.echo(schema_text())
+        return 0
+    swept = None
+    if sweep_text is not None:
+        from tokenroom.sweep import parse_sweep
+
+        swept = parse_sweep(sweep_text)
+    result = _result(words, options)
+    if swept is not None:
+        return _show_sweep(result, *swept, as_json=as_json, plot=plot, language=language)
+    if plot is not None:
+        _plot_memory(result, plot, language)
+    if as_json:
+        from tokenroom.reports.console import print_json
+        from tokenroom.reports.fit_json import fit_json
+
+        print_json(fit_json(result, language=language, explain=explain))
+    else:
+        from tokenroom.reports.console import console
+        from tokenroom.reports.fit_text import print_fit
+
+        print_fit(console(), result, language, explain=explain)
+    return 0 if result.verdict == "fits" else 1
+
+
+def _result(words: tuple[str, ...], options: dict[str, Any]) -> FitResult:
+    from tokenroom.fit import fit
+
+    parsed, model = _command(words, options)
+    settings = parsed.settings if parsed is not None else None
+    engine = options["engine"]
+    if parsed is not None and parsed.version is not None and "@" not in engine:
+        engine = f"{engine}@{parsed.version}"
+    gpus = options["gpus"]
+    if gpus is None and parsed is not None:
+        gpus = parsed.gpus
+    extra = {
+        "dtype": options["dtype"],
+        "max_num_seqs": options["max_num_seqs"],
+        "max_num_batched_tokens": options["max_num_batched_tokens"],
+        "block_size": options["block_size"],
+        "kv_cache_memory_bytes": options["kv_cache_memory"],
+        "cpu_offload_bytes": options["cpu_offload"],
+        "enforce_eager": options["enforce_eager"],
+        "usage": options["usage"],
+    }
+    result = fit(
+        _model(model, options),
+        _accelerator(options, parsed),
+        gpus=gpus,
+        engine=engine,
+        tp=options["tp"],
+        pp=options["pp"],
+        dp=options["dp"],
+        ep=options["ep"],
+        context=options["context"],
+        concurrency=options["concurrency"],
+        request_tokens=options["request_tokens"],
+        weights=options["weights"],
+        kv=options["kv"],
+        util=options["util"],
+        settings=settings,
+        notes=parsed.notes if parsed is not None else (),
+        **{name: value for name, value in extra.items() if value is not None},
+    )
+    return result
+
+
+def _command(words: tuple[str, ...], options: dict[str, Any]) -> tuple[ParsedCommand | None, str]:
+    """The engine's own command, when there is one, and the model's name."""
+    from_file: Path | None = options["from_file"]
+    version = options["engine"].partition("@")[2] or None
+    if from_file is not None:
+        if words:
+            raise CommandLineError(
+                f"--from reads the whole command from {from_file}; leave out {' '.join(words)!r}"
+            )
+        text: str | tuple[str, ...] = _read_command(from_file)
+    elif len(words) > 1 or (words and any(char.isspace() for char in words[0])):
+        text = words
+    elif words:
+        return None, words[0]
+    else:
+        raise CommandLineError(
+            "no model is given; name one (tokenroom fit llama-3.1-8b --gpu h100), or an engine's "
+            "command after -- (tokenroom fit --gpu h100 -- vllm serve MODEL)"
+        )
+    from tokenroom.engines.vllm.arguments import parse_command
+
+    parsed = parse_command(
+        text,
+        environment=os.environ,
+        allow_files=True,
+        service=options["service"],
+        version=version,
+    )
+    return parsed, parsed.model
+
+
+def _read_command(path: Path) -> str:
+    try:
+        if str(path) == "-":
+            data = sys.stdin.buffer.read(_MAX_COMMAND_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                data = file.read(_MAX_COMMAND_BYTES + 1)
+    except OSError as error:
+        raise CommandLineError(
+            f"--from {path} cannot be read: {error.strerror}; give a readable text file"
+        ) from error
+    if len(data) > _MAX_COMMAND_BYTES:
+        raise CommandLineError(f"--from {path} is larger than 10 MiB; give the command alone")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CommandLineError(
+            f"--from {path} is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from error
+
+
+def _model(name: str, options: dict[str, Any]) -> ModelSpec:
+    from tokenroom.models.resolve import load_model
+
+    hub = None
+    if options["revision"] or options["offline"] or options["hub_timeout"]:
+        from tokenroom.models.hub import HubOptions
+
+        given = {
+            "revision": options["revision"],
+            "offline": options["offline"] or None,
+            "timeout_seconds": options["hub_timeout"],
+        }
+        hub = HubOptions(**{name: value for name, value in given.items() if value is not None})
+    return load_model(name, assume_architecture=options["assume_architecture"], hub=hub)
+
+
+def _accelerator(options: dict[str, Any], parsed: ParsedCommand | None) -> Accelerator:
+    from tokenroom.hardware.catalogue import custom_accelerator, load_catalogue
+
+    name = options["gpu"] or (parsed.accelerator_hint if parsed is not None else None)
+    catalogue = load_catalogue(options["gpu_file"])
+    base = catalogue.find(name) if name else None
+    if options["gpu_memory"] is not None:
+        return custom_accelerator(options["gpu_memory"], bandwidth=options["bandwidth"], base=base)
+    if base is None:
+        raise HardwareError(
+            "no GPU is given; name one with --gpu (see: tokenroom gpus), or describe it with "
+            "--gpu-memory 96GiB"
+        )
+    if options["bandwidth"] is not None:
+        return custom_accelerator(
+            base.memory_bytes, bandwidth_bytes_per_second=options["bandwidth"], base=base
+        )
+    return base
+
+
+def _show_sweep(
+    result: FitResult,
+    parameter: str,
+    values: tuple[int, ...],
+    *,
+    as_json: bool,
+    plot: Path | None,
+    language: Language,
+) -> int:
+    from tokenroom.reports.progress import progress
+    from tokenroom.sweep import sweep
+
+    with progress(len(values)) as on_point:
+        points = sweep(result, parameter, values, on_point)
+    if plot is not None:
+        from tokenroom.reports.fit_plots import plot_sweep
+
+        plot_sweep(result, points, parameter, plot, language)
+    if as_json:
+        from tokenroom.reports.console import print_json
+        from tokenroom.reports.fit_json import sweep_json
+
+        print_json(sweep_json(result, points, parameter, language=language))
+    else:
+        from tokenroom.reports.console import console
+        from tokenroom.reports.fit_text import print_sweep
+
+        print_sweep(console(), result, points, parameter, language)
+    return 0 if any(point.starts for point in points) else 1
+
+
+def _plot_memory(result: FitResult, path: Path, language: Language) -> None:
+    from tokenroom.reports.fit_plots import plot_fit
+
+    plot_fit(result, path, language)

@@ -1,0 +1,99 @@
+"""Pictures of a fit: the stacked bar of each rank, and growth with concurrency or context."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenroom.fit import FitResult
+from tokenroom.reports.figures import Curve
+from tokenroom.reports.fit_text import distinct_stages, fit_title, stage_bar
+from tokenroom.reports.messages import Language, message
+from tokenroom.reports.plots import plot_curves, plot_memory_bar, usable_language
+from tokenroom.sweep import SweepPoint
+
+
+def plot_fit(result: FitResult, file: Path, language: Language) -> None:
+    """The memory of one GPU of each distinct kind of rank, with the engine's budget.
+
+    Raises:
+        TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
+    """
+    language = usable_language(language)
+    stages = tuple(distinct_stages(result))
+    bars = []
+    for stage in stages:
+        title = message("fit.plot.gpu", language)
+        if len(stages) > 1:
+            title = message("fit.plot.stage", language, stage=stage.pipeline_parallel_rank)
+        bars.append(stage_bar(result, stage, language, title))
+    plot_memory_bar(
+        bars,
+        file,
+        title=fit_title(result, language),
+        language=language,
+        budget_bytes=stages[0].budget_bytes,
+    )
+
+
+def plot_sweep(
+    result: FitResult,
+    points: Sequence[SweepPoint],
+    parameter: str,
+    file: Path,
+    language: Language,
+) -> None:
+    """A sweep as curves.
+
+    Over concurrency: memory in use, stacked from weights up, against the GPU's memory; requests
+    beyond the room wait outside, so the total bends where the pool is full. Over context: how many
+    requests of that length run at once.
+
+    Raises:
+        TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
+    """
+    language = usable_language(language)
+    xs = [point.value for point in points]
+    if parameter == "concurrency":
+        other = [point.other_bytes + point.weights_bytes for point in points]
+        curves = [
+            Curve(
+                label=message("sweep.total", language),
+                xs=xs,
+                ys=[point.in_use_bytes for point in points],
+            ),
+            Curve(
+                label=message("sweep.kv", language),
+                xs=xs,
+                ys=[point.kv_used_bytes for point in points],
+            ),
+            Curve(label=message("sweep.fixed", language), xs=xs, ys=other),
+            Curve(
+                label=message("sweep.activation", language),
+                xs=xs,
+                ys=[point.activation_bytes for point in points],
+            ),
+        ]
+        plot_curves(
+            curves,
+            file,
+            title=fit_title(result, language),
+            x_label=message("sweep.concurrency", language),
+            language=language,
+            capacity_bytes=result.governing_stage.total_bytes,
+        )
+        return
+    plot_curves(
+        [
+            Curve(
+                label=message("sweep.held", language),
+                xs=xs,
+                ys=[point.requests_running for point in points],
+            )
+        ],
+        file,
+        title=fit_title(result, language),
+        x_label=message("sweep.context", language),
+        y_label=message("sweep.held", language),
+        language=language,
+    )

@@ -1,0 +1,357 @@
+"""The answer of ``fit`` for a person: verdict first, then the ledger, then the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tokenroom.engines.policy import Estimate, StageMemory
+from tokenroom.fit import FitResult
+from tokenroom.memory.ledger import Line
+from tokenroom.reports.console import draw_bar
+from tokenroom.reports.figures import Bar, BarSegment
+from tokenroom.reports.messages import (
+    Language,
+    change_price,
+    message,
+    notice_text,
+    refusal_text,
+)
+from tokenroom.sweep import SweepPoint
+from tokenroom.units import GIB, format_bytes, format_parameters
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_VERDICT_STYLES = {
+    "fits": "bold green",
+    "fits_with_less": "bold yellow",
+    "does_not_fit": "bold red",
+}
+
+
+def print_fit(
+    out: Console, result: FitResult, language: Language, *, explain: bool = False
+) -> None:
+    """Write the whole report to ``out``."""
+    from rich.text import Text
+
+    out.print(Text(fit_title(result, language), style="bold"))
+    out.print(Text(_model_line(result, language), style="dim"))
+    out.print()
+    verdict = Text(
+        message(f"fit.verdict.{result.verdict}", language), style=_VERDICT_STYLES[result.verdict]
+    )
+    out.print(verdict + Text(": " + _verdict_reason(result, language)))
+    for line in _room_lines(result, language):
+        out.print(Text(line))
+    for stage in distinct_stages(result):
+        out.print()
+        _print_stage(out, result, stage, language)
+    if result.plan.refusal is None:
+        out.print()
+        for line in _pool_lines(result, language):
+            out.print(Text(line))
+    if result.verdict != "fits":
+        out.print()
+        _print_changes(out, result, language)
+    if explain:
+        out.print()
+        _print_explanation(out, result, language)
+    if result.notices:
+        out.print()
+        for notice in result.notices:
+            label = Text(message("fit.warning", language) + ": ", style="yellow")
+            out.print(label + Text(notice_text(notice, language)))
+
+
+def print_sweep(
+    out: Console,
+    result: FitResult,
+    points: Sequence[SweepPoint],
+    parameter: str,
+    language: Language,
+) -> None:
+    """Write a sweep to ``out``: what it is about, then one line a point."""
+    from rich.text import Text
+
+    out.print(Text(fit_title(result, language), style="bold"))
+    out.print(Text(message("sweep.unit", language), style="dim"))
+    out.print(_sweep_table(points, parameter, language))
+
+
+def _sweep_table(points: Sequence[SweepPoint], parameter: str, language: Language) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    if parameter == "concurrency":
+        names = ("running", "waiting", "weights", "kv", "activation", "total")
+    else:
+        names = ("starts", "request", "held", "pool_tokens", "weights", "kv")
+    table.add_column(message(f"sweep.{parameter}", language), justify="right", no_wrap=True)
+    for name in names:
+        table.add_column(message(f"sweep.{name}", language), justify="right", no_wrap=True)
+    for point in points:
+        cells = {
+            "running": f"{point.requests_running:,}",
+            "waiting": f"{point.requests_waiting:,}",
+            "weights": _gib(point.weights_bytes),
+            "kv": _gib(point.kv_used_bytes),
+            "activation": _gib(point.activation_bytes),
+            "total": _gib(point.in_use_bytes),
+            "request": format_bytes(point.request_bytes),
+            "held": f"{point.requests_running:,}",
+            "pool_tokens": f"{point.kv_pool_tokens:,}",
+            "starts": message("sweep.yes" if point.starts else "sweep.no", language),
+        }
+        table.add_row(f"{point.value:,}", *(cells[name] for name in names))
+    return table
+
+
+def stage_bar(result: FitResult, stage: StageMemory, language: Language, title: str = "") -> Bar:
+    """One rank's memory as a stacked bar; what is missing is shown beyond the card's end."""
+    wanted = stage.kv_pool_bytes
+    refusal = result.plan.refusal
+    if refusal is not None and refusal.cause == "kv_below_one_request":
+        wanted = refusal.needed_bytes
+    parts = (
+        ("context", stage.context_bytes),
+        ("reserve", stage.non_torch.num_bytes),
+        ("weights", stage.weights_bytes),
+        ("graphs", stage.cuda_graphs.num_bytes),
+        ("activation", stage.activation.num_bytes),
+        ("kv", wanted),
+    )
+    used = sum(num_bytes for _, num_bytes in parts)
+    segments = [
+        BarSegment(label=message(f"segment.{kind}", language), num_bytes=num_bytes, kind=kind)
+        for kind, num_bytes in parts
+        if num_bytes > 0
+    ]
+    if used < stage.total_bytes:
+        segments.append(
+            BarSegment(
+                label=message("segment.free", language),
+                num_bytes=stage.total_bytes - used,
+                kind="free",
+            )
+        )
+    return Bar(title=title, segments=segments, capacity_bytes=stage.total_bytes)
+
+
+def fit_title(result: FitResult, language: Language) -> str:
+    """What the report is about, in one line."""
+    deployment = result.deployment
+    return message(
+        "fit.title",
+        language,
+        model=deployment.spec.name,
+        count=deployment.node.count,
+        gpu=deployment.node.accelerator.name,
+        engine=_engine_name(deployment.engine),
+        version=deployment.version,
+    )
+
+
+def _engine_name(engine: str) -> str:
+    return {"vllm": "vLLM"}.get(engine, engine)
+
+
+def _model_line(result: FitResult, language: Language) -> str:
+    spec = result.deployment.spec
+    dense = spec.parameters_active == spec.text_parameters
+    return message(
+        "fit.model_dense" if dense else "fit.model",
+        language,
+        architecture=spec.architecture,
+        parameters=format_parameters(spec.parameters_total),
+        weights_bytes=result.weights_bytes,
+        **({} if dense else {"active": format_parameters(spec.parameters_active)}),
+    )
+
+
+def _verdict_reason(result: FitResult, language: Language) -> str:
+    refusal = result.plan.refusal
+    if refusal is not None:
+        return refusal_text(refusal, language)
+    if result.verdict == "fits_with_less":
+        assert result.concurrency is not None
+        return message(
+            "fit.holds_less",
+            language,
+            asked=result.concurrency,
+            length=result.request_tokens,
+            requests=result.requests_running,
+            waiting=result.concurrency - result.requests_running,
+        )
+    return message(
+        "fit.holds",
+        language,
+        tokens=result.plan.kv_pool_tokens,
+        requests=result.requests_running,
+        length=result.request_tokens,
+    )
+
+
+def _room_lines(result: FitResult, language: Language) -> Iterator[str]:
+    plan = result.plan
+    if plan.refusal is None and result.requests_running < result.requests_held:
+        yield message(
+            "fit.limited_by_seqs",
+            language,
+            max_num_seqs=plan.max_num_seqs,
+            held=result.requests_held,
+        )
+    longest = result.max_model_len_that_fits
+    if longest:
+        yield message("fit.longest", language, longest=longest)
+    else:
+        yield message("fit.longest_none", language)
+
+
+def distinct_stages(result: FitResult) -> Iterator[StageMemory]:
+    """The stages that differ, so that equal ones are not repeated."""
+    seen: set[tuple[int, int]] = set()
+    for stage in result.plan.stages:
+        figures = (stage.weights_bytes, stage.available_bytes)
+        if figures not in seen:
+            seen.add(figures)
+            yield stage
+
+
+def _print_stage(out: Console, result: FitResult, stage: StageMemory, language: Language) -> None:
+    from rich.table import Table
+
+    heading = message("fit.ledger", language)
+    if len(result.plan.stages) > 1:
+        heading = message("fit.ledger_stage", language, stage=stage.pipeline_parallel_rank)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(heading, no_wrap=True)
+    table.add_column(message("fit.column.bytes", language), justify="right", no_wrap=True)
+    table.add_column(message("fit.column.range", language), justify="right", no_wrap=True)
+    exact = message("fit.exact", language)
+
+    def add(label: str, num_bytes: int, note: str = "", style: str = "") -> None:
+        table.add_row(label, _gib(num_bytes), note, style=style)
+
+    def line(name: str) -> str:
+        return message(f"fit.line.{name}", language)
+
+    add(line("weights"), stage.weights_bytes, exact)
+    parts = sorted(stage.weights.items(), key=lambda part: part[1], reverse=True)
+    if len(parts) > 1:
+        for component, num_bytes in parts:
+            add("  " + message(f"fit.component.{component}", language), num_bytes, "", "dim")
+    phase = message(f"fit.phase.{stage.activation.phase}", language)
+    add(
+        message("fit.line.activation", language, phase=phase),
+        stage.activation.num_bytes,
+        _range(stage.activation),
+    )
+    add(line("activation_decode"), stage.activation_decode_bytes, "", "dim")
+    add(line("cuda_graphs"), stage.cuda_graphs.num_bytes, _range(stage.cuda_graphs))
+    add(line("non_torch"), stage.non_torch.num_bytes, _range(stage.non_torch))
+    add(line("buffers"), stage.buffers_bytes)
+    add(line("context"), stage.context_bytes)
+    add(line("kv_pool"), stage.kv_pool_bytes, "", "bold")
+    if stage.free_bytes >= 0:
+        add(line("free"), stage.free_bytes)
+    else:
+        add(line("short"), -stage.free_bytes, "", "bold red")
+    add(line("total"), stage.total_bytes, "", "bold")
+    out.print(table)
+    bar = stage_bar(result, stage, language)
+    # The table above is the legend in figures: only the bar itself is drawn here.
+    out.print(draw_bar(bar, width=out.width, encoding=out.encoding)[0], no_wrap=True)
+
+
+def _pool_lines(result: FitResult, language: Language) -> Iterator[str]:
+    plan = result.plan
+    yield message(
+        "fit.pool",
+        language,
+        blocks=plan.kv_blocks,
+        block_size=plan.kv_block_size,
+        concurrency=f"{plan.max_concurrency:,.2f}",
+        length=plan.max_model_len,
+    )
+    if len(plan.kv_groups) > 1:
+        for group in plan.kv_groups:
+            yield message(
+                "fit.group",
+                language,
+                layers=group.num_layers,
+                kind=group.kind.replace("_", " "),
+                block_size=group.block_size,
+                page=format_bytes(group.page_bytes),
+            )
+
+
+def _print_changes(out: Console, result: FitResult, language: Language) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    if not result.changes_that_fit:
+        out.print(Text(message("fit.no_changes", language)))
+        return
+    out.print(Text(message("fit.changes", language), style="bold"))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column()
+    for change in result.changes_that_fit:
+        entry = Text("  " + change.flags, style="cyan")
+        brings = message(
+            "fit.change",
+            language,
+            tokens=change.kv_pool_tokens,
+            requests=change.requests_running,
+        )
+        entry.append(f"\n      {brings}", style="default")
+        entry.append(f"\n      {change_price(change, language)}", style="dim")
+        table.add_row(entry)
+    out.print(table)
+
+
+def _print_explanation(out: Console, result: FitResult, language: Language) -> None:
+    from rich.text import Text
+
+    out.print(Text(message("fit.explain", language), style="bold"))
+    for line in result.explain:
+        _print_line(out, line, language, 0)
+    out.print(Text(message("fit.settings", language), style="bold"))
+    for name, setting in result.deployment.settings.items():
+        origin = message(f"fit.origin.{setting.origin}", language)
+        reason = f"; {setting.reason}" if setting.reason else ""
+        out.print(Text(f"  {name} = {setting.value}  ({origin}{reason})"))
+
+
+def _print_line(out: Console, line: Line, language: Language, depth: int) -> None:
+    from rich.text import Text
+
+    indent = "  " * (depth + 1)
+    figure = format_bytes(line.num_bytes)
+    if line.low_bytes != line.high_bytes:
+        figure += f" [{format_bytes(line.low_bytes)} … {format_bytes(line.high_bytes)}]"
+    out.print(Text(f"{indent}{line.key} = {figure}"), soft_wrap=True)
+    if line.formula:
+        out.print(Text(f"{indent}  = {line.formula}"), soft_wrap=True)
+    if line.values:
+        values = ", ".join(f"{name} = {_value(value)}" for name, value in line.values.items())
+        out.print(Text(f"{indent}  {values}", style="dim"), soft_wrap=True)
+    if line.source:
+        source = message("fit.explain.source", language, source=line.source)
+        out.print(Text(f"{indent}  {source}", style="dim"), soft_wrap=True)
+    for part in line.parts:
+        _print_line(out, part, language, depth + 1)
+
+
+def _value(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _range(estimate: Estimate) -> str:
+    return f"{estimate.low_bytes / GIB:.2f} … {estimate.high_bytes / GIB:.2f}"
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / GIB:,.2f}"
