@@ -17,7 +17,7 @@ from tokenroom.engines.vllm import encoder
 from tokenroom.engines.vllm.layer_memory import expert_workspace_bytes, layer_terms
 from tokenroom.engines.vllm.profile_inputs import Estimate, ProfileInputs, Terms
 from tokenroom.engines.vllm.rules import TopKTopP, VersionRules
-from tokenroom.engines.vllm.runner import runs_second_runner
+from tokenroom.engines.vllm.runner import has_experts, runs_second_runner
 from tokenroom.engines.vllm.sampler_memory import output_terms, padded_vocab_size, top_k_top_p
 from tokenroom.models.spec import DTYPE_BITS, ModelSpec
 from tokenroom.units import KIB, MIB
@@ -44,6 +44,9 @@ _RESIDUALS: Final = {
     "encoder": (-0.25, 0.25),
     "pooler": (-0.10, 0.06),
 }
+_SPARSE_RESIDUAL: Final = 0.06
+"""Range for what few or no logs show: encoders and experts other than the seven measured ones,
+drafters, adapters, GPUs other than H100."""
 _RESIDUALS_UNMEASURED: Final = (-0.20, 0.20)
 """Range for paths that no log was available for: the second runner, FlashInfer's sampler."""
 
@@ -71,10 +74,7 @@ def activation_peak(spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules)
     """
     phases = profile_phases(spec, inputs, rules)
     peak = max(phases, key=_size)
-    low, high = _RESIDUALS[peak.name]
-    runner = runs_second_runner(spec, inputs, rules)
-    if runner or top_k_top_p(inputs, rules) is TopKTopP.FLASHINFER:
-        low, high = _RESIDUALS_UNMEASURED
+    low, high = _residuals(spec, inputs, rules, peak.name)
     low_bytes = round(peak.num_bytes * (1 + low))
     if peak.name == "compilation":  # a warm compilation cache skips that phase
         rest = max((phase for phase in phases if phase.name != "compilation"), key=_size)
@@ -188,6 +188,26 @@ def attention_workspace_bytes(inputs: ProfileInputs) -> int:
     That is after the cache was sized, so it takes memory outside the budget.
     """
     return _FLASHINFER_WORKSPACE_BYTES if "FLASHINFER" in inputs.attention_backend else 0
+
+
+def _residuals(
+    spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules, phase: str
+) -> tuple[float, float]:
+    """The range around a prediction: the wider, the less of the path was measured."""
+    flashinfer = top_k_top_p(inputs, rules) is TopKTopP.FLASHINFER
+    if flashinfer or runs_second_runner(spec, inputs, rules):
+        return _RESIDUALS_UNMEASURED
+    low, high = _RESIDUALS[phase]
+    sparsely_measured = (
+        spec.towers
+        or has_experts(spec)
+        or inputs.speculative_tokens
+        or inputs.max_loras
+        or inputs.accelerator.architecture != "hopper"
+    )
+    if sparsely_measured:
+        low, high = min(low, -_SPARSE_RESIDUAL), max(high, _SPARSE_RESIDUAL)
+    return low, high
 
 
 def _kept_terms(
