@@ -148,16 +148,19 @@ class _Part:
         return tuple(stored)
 
     def differing(self, dtype: str) -> Iterable[str]:
-        """Names of unquantised weights whose elements or bytes are not those described."""
+        """Names of plain weights whose elements, or bytes in the model's type, are others.
+
+        A weight with a type of its own has the one engines keep it in, whatever is stored.
+        """
         for indexes, elements in self.found_elements.items():
             weights = [self.weights[index] for index in indexes]
-            if all(weight.scheme is None for weight in weights):
-                bits = sum(
-                    weight.parameters * DTYPE_BITS[weight.dtype or dtype] for weight in weights
-                )
-                described = sum(weight.parameters for weight in weights)
-                if elements != described or 8 * self.found_bytes[indexes] != bits:
-                    yield weights[0].name
+            if any(weight.scheme is not None for weight in weights):
+                continue
+            described = sum(weight.parameters for weight in weights)
+            own_type = any(weight.dtype is not None for weight in weights)
+            num_bytes = described * DTYPE_BITS[dtype] // 8
+            if elements != described or not (own_type or self.found_bytes[indexes] == num_bytes):
+                yield weights[0].name
 
     def unfound(self) -> Iterable[str]:
         """Names of the weights that no tensor was found for."""

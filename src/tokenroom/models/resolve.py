@@ -1,0 +1,159 @@
+"""From what a user calls a model (path, name, Hub id) to its description."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tokenroom.errors import HubError, ModelError
+from tokenroom.models import catalogue
+from tokenroom.models.hf_config import read_config_file
+from tokenroom.models.spec import ModelSpec
+from tokenroom.units import format_bytes
+
+if TYPE_CHECKING:
+    from tokenroom.models.hub import HubOptions
+
+_FILE_ENDINGS: Final = (".json", ".safetensors", ".gguf")
+_PART: Final = re.compile(r"-(\d{5})-of-\d{5}\.gguf$")
+
+
+def load_model(
+    name_or_path: str | Path,
+    *,
+    assume_architecture: str | None = None,
+    hub: HubOptions | None = None,
+) -> ModelSpec:
+    """The model that ``name_or_path`` stands for: a local file or folder, a name, a Hub id.
+
+    Local paths come first, then the catalogue, then the Hub (only for an id with an organisation,
+    when the extra ``hub`` is installed and offline is not set).
+
+    Args:
+        name_or_path: A config.json, a folder with one, a ``.safetensors`` file or index with one
+            beside it, a ``.gguf`` file, a name of the catalogue or an id of the Hub.
+        assume_architecture: Model type to read an unknown one as.
+        hub: How to reach the Hub; None for the defaults and the HF_* environment variables. With a
+            revision other than ``main`` the catalogue is not asked.
+
+    Raises:
+        ModelError: There is no such file or name, or it cannot be read as a model.
+        HubError: The Hub is needed but cannot be reached or has no such model.
+    """
+    name = str(name_or_path)
+    if not name.strip() or "\0" in name:
+        raise ModelError("the model is empty; give a name, a Hub id or a path")
+    path = Path(name).expanduser()
+    if _exists(path):
+        return load_local(path, assume_architecture=assume_architecture)
+    if isinstance(name_or_path, Path) or _must_be_path(name):
+        raise ModelError(f"there is no file or folder {name[:200]!r}; check the path")
+    if hub is None or hub.revision == "main":
+        found = catalogue.candidates(name)
+        if len(found) == 1:
+            return catalogue.find(name)
+    return _load_remote(name, assume_architecture, hub)
+
+
+def load_local(path: Path, *, assume_architecture: str | None = None) -> ModelSpec:
+    """The model in a local file or folder.
+
+    Weight files beside a configuration give the exact stored bytes; a lone config.json gives
+    computed ones.
+
+    Raises:
+        ModelError: The files cannot be read as a model.
+    """
+    if path.is_dir():
+        return _load_folder(path, assume_architecture)
+    if path.name.endswith(".gguf"):
+        from tokenroom.models.gguf import read_gguf_file
+
+        return read_gguf_file(path)
+    if path.name.endswith((".safetensors", ".safetensors.index.json")):
+        return _with_stored_tensors(path, path.parent, assume_architecture)
+    return read_config_file(path, assume_architecture=assume_architecture)
+
+
+def _load_folder(folder: Path, assume_architecture: str | None) -> ModelSpec:
+    if any(folder.glob("*.safetensors")) or (folder / "model.safetensors.index.json").exists():
+        return _with_stored_tensors(folder, folder, assume_architecture)
+    if (folder / "config.json").exists():
+        return read_config_file(folder, assume_architecture=assume_architecture)
+    models = [
+        file
+        for file in sorted(folder.glob("*.gguf"))
+        if not file.name.startswith("mmproj") and _is_first_part(file.name)
+    ]
+    if len(models) == 1:
+        return load_local(models[0])
+    if models:
+        listed = ", ".join(file.name for file in models[:4])
+        raise ModelError(f"{folder} holds {len(models)} GGUF models ({listed}, ...); name one")
+    raise ModelError(f"{folder} holds no config.json, .safetensors or .gguf file")
+
+
+def _is_first_part(name: str) -> bool:
+    match = _PART.search(name)
+    return match is None or int(match[1]) == 1
+
+
+def _with_stored_tensors(weights: Path, folder: Path, assume_architecture: str | None) -> ModelSpec:
+    from tokenroom.models.headers import attach_stored_tensors
+    from tokenroom.models.safetensors import read_safetensors
+
+    tensors = read_safetensors(weights)
+    if not (folder / "config.json").exists():
+        total = sum(tensor.num_bytes for tensor in tensors)
+        raise ModelError(
+            f"{weights} stores {format_bytes(total)} of weights ({total:,} bytes), but its"
+            " config.json is needed beside it for layers and KV cache"
+        )
+    spec = read_config_file(folder, assume_architecture=assume_architecture)
+    spec = attach_stored_tensors(spec, tensors)
+    return replace(spec, source=f"{spec.source} and headers of {weights.name}")
+
+
+def _load_remote(name: str, assume_architecture: str | None, hub: HubOptions | None) -> ModelSpec:
+    from tokenroom.models.hub import HubOptions, is_installed, is_repository_id, load_from_hub
+
+    options = hub or HubOptions()
+    is_file = name.endswith(".gguf") and is_repository_id("/".join(name.split("/")[:2]))
+    if not is_repository_id(name) and not is_file:
+        catalogue.entry(name)  # raises, naming what is near or ambiguous
+    if not is_installed():
+        raise HubError(
+            f"{name} is not in the catalogue{_near(name)}; pip install 'tokenroom[hub]' to read it"
+            " from the Hub, or give the path of its config.json"
+        )
+    if options.is_offline and options.revision == "main":
+        try:
+            return load_from_hub(name, options, assume_architecture=assume_architecture)
+        except HubError as error:
+            raise HubError(
+                f"{name} is neither in the catalogue{_near(name)} nor in the Hub's cache; go"
+                " online, or give the path of its config.json"
+            ) from error
+    return load_from_hub(name, options, assume_architecture=assume_architecture)
+
+
+def _near(name: str) -> str:
+    near = catalogue.nearest(name)
+    return f" (near it: {', '.join(near)})" if near else ""
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name too long for a path
+        return False
+
+
+def _must_be_path(name: str) -> bool:
+    """Whether a name can only mean a local path."""
+    if name.startswith(("/", "./", "../", "~", ".\\")) or "\\" in name:
+        return True
+    # organisation/name/file.gguf lies on the Hub
+    return name.endswith(_FILE_ENDINGS) and not (name.endswith(".gguf") and name.count("/") >= 2)
