@@ -18,7 +18,7 @@ from tokenroom.engines.vllm.runner import has_experts, runs_second_runner
 from tokenroom.models.spec import ModelSpec
 from tokenroom.units import GIB, MIB
 
-# Measured on H100 80GB. 0.19.0: 39 runs on one GPU left 0.24 to 0.26 GiB, of which the graphs
+# Measured on H100 80GB. 0.19.0: 32 runs on one GPU left 0.24 to 0.26 GiB, of which the graphs
 # captured for the estimate account for 0.01 to 0.04; two runs with pipeline parallelism 0.07,
 # because the first communicator had loaded PyTorch's kernels before the snapshot. 0.11 to 0.17
 # left 0.13 GiB on one GPU: no graph was captured yet, so attention kernels were not loaded.
@@ -26,11 +26,11 @@ _PYTORCH_KERNELS_BYTES: Final = 185 * MIB
 _OTHER_KERNELS_BYTES: Final = 50 * MIB
 _KERNELS_WITHOUT_ATTENTION_BYTES: Final = 133 * MIB
 
-# NCCL of a rank by tensor-parallel size, what 15 runs of 0.19.0 left beside the fused
-# all-reduce: 1.49 GiB for 2 ranks, 2.03 for 4. 0.11 left 0.42 for 2. Not measured past 4.
+# NCCL of a rank by tensor-parallel size, what 12 runs of 0.19.0 left beside the fused
+# all-reduce: 1.49 GiB for 2 ranks, 2.03 for 4. 0.11 left 0.50 for 2. Not measured past 4.
 _COMMUNICATOR_BYTES: Final = {2: round(1.49 * GIB), 4: round(2.03 * GIB)}
 _COMMUNICATOR_BYTES_LARGER: Final = round(2.5 * GIB)
-_COMMUNICATOR_BYTES_BEFORE: Final = round(0.42 * GIB)
+_COMMUNICATOR_BYTES_BEFORE: Final = round(0.50 * GIB)
 
 # Both granite runs left 0.21 GiB more than all others. Their vocabulary is no multiple of 16, so
 # rows of logits are unaligned and the Triton sampling kernel differs; the figure is what 832
