@@ -8,7 +8,6 @@ that finding one model parses that line only. Both are written by ``scripts/buil
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,6 +20,7 @@ from tokenroom.models.spec import ModelSpec
 
 _DATA: Final = Path(__file__).parent / "data"
 _SUGGESTIONS: Final = 5
+_DROPPED: Final = {code: None for code in range(128) if not chr(code).isalnum()}
 
 #: What instruction-tuned and re-released variants add to the name of a model of the same shape.
 _VARIANTS: Final = ("instruct", "it", "chat", "hf", "base", "instructhf", "chathf")
@@ -60,8 +60,7 @@ def find(name: str) -> ModelSpec:
     """The model of that name.
 
     Case and punctuation do not matter, and neither does the organisation unless two share a name;
-    a name without its variant (``llama-3.1-8b-chat`` no, ``gemma-2-9b`` yes) finds the only model
-    of that shape.
+    a name without ``-it``, ``-instruct``, ``-chat`` or the like finds the only model that has one.
 
     Args:
         name: A Hub id or the last part of one.
@@ -135,7 +134,7 @@ def nearest(name: str) -> tuple[str, ...]:
 
 
 def _simplified(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    return name.lower().translate(_DROPPED)
 
 
 @cache
