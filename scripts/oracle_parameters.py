@@ -28,7 +28,15 @@ warnings.simplefilter("ignore")
 
 import torch  # noqa: E402
 import transformers  # noqa: E402
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText  # noqa: E402
+from transformers import (  # noqa: E402
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: E402
 from transformers.models.auto.modeling_auto import (  # noqa: E402
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -122,6 +130,30 @@ _OWN_SIZES: Mapping[str, Mapping[str, tuple[object, object]]] = {
         "tie_word_embeddings": (False, False),
     },
 }
+# Types of which the bare model and the classifiers are recorded too.
+_HEADS = [
+    "bert",
+    "bloom",
+    "camembert",
+    "deepseek_v3",
+    "falcon",
+    "gemma2",
+    "gemma3_text",
+    "gpt2",
+    "gpt_neox",
+    "llama",
+    "mistral",
+    "mixtral",
+    "opt",
+    "phi3",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+    "roberta",
+    "stablelm",
+    "starcoder2",
+    "xlm-roberta",
+]
 # Fields that a perturbation must not touch: they decide nothing, or only one value builds.
 _KEPT = {"is_decoder", "add_cross_attention", "use_cache", "is_encoder_decoder", "rope_scaling"}
 
@@ -212,6 +244,35 @@ def _records(model_types: list[str]) -> Iterator[dict[str, object]]:
                 yield {"model_type": model_type, "config": arguments, "parameters": parameters}
 
 
+def _heads() -> Iterator[dict[str, object]]:
+    """The same model without a head and with each kind of classifier, by its class's name."""
+    autos = (
+        AutoModel,
+        AutoModelForMaskedLM,
+        AutoModelForSequenceClassification,
+        AutoModelForTokenClassification,
+    )
+    arguments = {
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "num_key_value_heads": 2,
+        "num_labels": 3,
+        "vocab_size": 300,
+    }
+    for model_type in _HEADS:
+        config = CONFIG_MAPPING[model_type](**arguments, pad_token_id=0)
+        for auto in autos:
+            if type(config) in auto._model_mapping:
+                with torch.device("meta"):
+                    model = auto.from_config(config)
+                yield {
+                    "model_type": model_type,
+                    "config": {**arguments, "architectures": [type(model).__name__]},
+                    "parameters": sum(parameter.numel() for parameter in model.parameters()),
+                }
+
+
 def _whole(cls: type) -> bool:
     """Whether the causal class is the whole model, not the text or decoder half of one."""
     encoder = {field.name: field.default for field in dataclasses.fields(cls)}
@@ -242,6 +303,8 @@ def main() -> None:
     known = sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
     texts = [key for key in known if _whole(CONFIG_MAPPING[key])]
     records = list(_records(options.model_types or texts))
+    if not options.model_types:
+        records += _heads()
     fixture = {
         "source": f"transformers {transformers.__version__} on the meta device, "
         f"torch {torch.__version__.split('+')[0]}; scripts/oracle_parameters.py",

@@ -18,17 +18,27 @@ _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_confi
 
 _WITHOUT: Final = frozenset(
     {
+        "bert",
+        "biogpt",
         "bloom",
+        "camembert",
+        "ctrl",
+        "gpt-sw3",
         "gpt2",
         "gpt_bigcode",
+        "gpt_neo",
         "jais",
         "jamba",
         "kimi_linear",
         "mpt",
         "nemotron_h",
+        "openai-gpt",
         "opt",
+        "roberta",
         "t5",
         "whisper",
+        "xglm",
+        "xlm-roberta",
     }
 )
 """Model types whose attention is not rotary: learned positions, ALiBi, or none."""

@@ -283,6 +283,12 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "doge",
         "jetmoe",
     ),
+    "bert": (
+        "bert",
+        "camembert",
+        "roberta",
+        "xlm-roberta",
+    ),
 }
 
 _MODULE_OF: Final[Mapping[str, str]] = {

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tokenroom.models.architectures import blocks, windows
-from tokenroom.models.architectures.assembly import DEFAULT_DTYPE, decoder, num_layers, stored_dtype
+from tokenroom.models.architectures.assembly import Head, classifier, decoder, head_of, num_layers
 from tokenroom.models.architectures.decoders import attention_weights_of, builders, dense_part, join
 from tokenroom.models.architectures.family import Extra, Family, Heads, MixerPart, Names, Norm
 from tokenroom.models.config import Config
@@ -159,22 +159,25 @@ def _opt(config: Config, name: str) -> ModelSpec:
     if last and shift:
         outputs.append(blocks.norm(f"{prefix}.final_layer_norm", hidden_size, bias=True))
     tied = config.flag("tie_word_embeddings", default=True)
-    if not tied:
+    head = head_of(config)
+    if head is Head.SEQUENCE_CLASSES:
+        outputs.append(classifier(config, width))
+    elif head is Head.LANGUAGE_MODEL and not tied:
         outputs.append(blocks.lm_head(vocab_size, width))
-    spec = decoder(
+    return decoder(
         config,
         name,
         layers=layers,
         hidden_size=hidden_size,
         vocab_size=vocab_size,
-        tied_embeddings=True,
+        tied_embeddings=tied,
+        own_head=True,
         max_position_embeddings=config.integer("max_position_embeddings"),
         final_norm=None,
         input_weights=inputs,
         output_weights=outputs,
         layer_prefix=f"{prefix}.layers",
     )
-    return replace(spec, tied_embeddings=tied, dtype=stored_dtype(config) or DEFAULT_DTYPE)
 
 
 _QKV: Final = Names(
