@@ -1,1 +1,50 @@
-"""How much room for tokens GPUs have."""
+"""How much room for tokens GPUs have: what a model takes in memory under a serving engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tokenroom.errors import TokenroomError
+    from tokenroom.fit import FitResult, fit
+    from tokenroom.hardware.accelerator import Accelerator, Node
+    from tokenroom.hardware.catalogue import find_accelerator
+    from tokenroom.models.resolve import load_model
+    from tokenroom.models.spec import ModelSpec
+    from tokenroom.sweep import sweep
+
+_HOMES: Final = {
+    "Accelerator": "tokenroom.hardware.accelerator",
+    "FitResult": "tokenroom.fit",
+    "ModelSpec": "tokenroom.models.spec",
+    "Node": "tokenroom.hardware.accelerator",
+    "TokenroomError": "tokenroom.errors",
+    "find_accelerator": "tokenroom.hardware.catalogue",
+    "fit": "tokenroom.fit",
+    "load_model": "tokenroom.models.resolve",
+    "sweep": "tokenroom.sweep",
+}
+
+__all__ = [
+    "Accelerator",
+    "FitResult",
+    "ModelSpec",
+    "Node",
+    "TokenroomError",
+    "find_accelerator",
+    "fit",
+    "load_model",
+    "sweep",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when they are first used, so that the command line starts fast."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tokenroom' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value

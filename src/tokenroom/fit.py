@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import sqrt
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from tokenroom.engines.policy import (
@@ -58,8 +59,10 @@ class FitResult:
 
     @property
     def verdict(self) -> Verdict:
-        """``"fits"``; ``"fits_with_less"`` when the engine starts but runs fewer requests at once
-        than asked; ``"does_not_fit"`` when it would not start.
+        """The answer in one word.
+
+        ``"fits"``; ``"fits_with_less"`` when the engine starts but runs fewer requests at once than
+        asked; ``"does_not_fit"`` when it would not start.
         """
         if self.plan.refusal is not None:
             return "does_not_fit"
@@ -183,6 +186,7 @@ def fit(
     weights: str | None = None,
     kv: str | None = None,
     util: float | None = None,
+    used_bytes: int = 0,
     settings: Any = None,
     notes: Sequence[str] = (),
     **engine_settings: Any,
@@ -205,6 +209,7 @@ def fit(
         weights: "What if" weight layout, for example ``"fp8"`` or ``"awq"``.
         kv: KV cache type, for example ``"fp8"``.
         util: Share of each GPU that the engine may take.
+        used_bytes: Memory that other processes hold on each GPU.
         settings: The engine's own settings object, as its command-line parser gives it.
         notes: Sentences of whoever read the settings, passed on in :attr:`FitResult.notices`.
         engine_settings: Further engine arguments under the engine's own names.
@@ -214,7 +219,7 @@ def fit(
             says which field, what it held and what it may hold.
     """
     policy, version = engine_named(engine)
-    spec = model if isinstance(model, ModelSpec) else load_model(model)
+    spec = model if isinstance(model, ModelSpec) else _model(model)
     if weights is not None:
         spec = _what_if(spec, weights)
     shorthand = {
@@ -237,7 +242,7 @@ def fit(
     ):
         given["tensor_parallel_size"] = count
     asked = policy.settings(settings, given | engine_settings)
-    node = policy.place(_accelerator(gpu), count, asked)
+    node = policy.place(_accelerator(gpu), count, asked, used_bytes)
     drafting = policy.draft_model(asked)
     draft = load_model(drafting) if drafting is not None else None
     deployment = policy.deploy(spec, node, asked, draft)
@@ -258,6 +263,18 @@ def fit(
         request_tokens=request_tokens or longest,
         notes=tuple(notes),
     )
+
+
+def _model(name: str | os.PathLike[str]) -> ModelSpec:
+    """The model; one from the catalogue is kept, so that work on it is not repeated."""
+    if isinstance(name, str) and not os.path.exists(name):
+        return _known_model(name)
+    return load_model(Path(name))
+
+
+@lru_cache(maxsize=64)
+def _known_model(name: str) -> ModelSpec:
+    return load_model(name)
 
 
 @lru_cache(maxsize=64)

@@ -53,6 +53,7 @@ _RATE = _Quantity("RATE", parse_rate)
 @click.option("--gpus", type=int, help="How many GPUs; as many as the parallel sizes need.")
 @click.option("--gpu-memory", type=_SIZE, help="Memory of a GPU that is not listed, as 96GiB.")
 @click.option("--bandwidth", type=_RATE, help="Its memory bandwidth, as 3.35TB/s.")
+@click.option("--used", type=_SIZE, help="Memory that other processes hold on each GPU.")
 @click.option("--engine", default="vllm", show_default=True, help="vllm, or vllm@0.19.0.")
 @click.option("--tp", type=int, help="Tensor-parallel size.")
 @click.option("--pp", type=int, help="Pipeline-parallel size.")
@@ -175,6 +176,7 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> FitResult:
         weights=options["weights"],
         kv=options["kv"],
         util=options["util"],
+        used_bytes=options["used"] or 0,
         settings=settings,
         notes=parsed.notes if parsed is not None else (),
         **{name: value for name, value in extra.items() if value is not None},

@@ -265,8 +265,12 @@ class Engine(Protocol):
         """
         ...
 
-    def place(self, accelerator: Accelerator, count: int | None, settings: Any) -> Node:
+    def place(
+        self, accelerator: Accelerator, count: int | None, settings: Any, used_bytes: int = 0
+    ) -> Node:
         """The accelerators a deployment runs on; as many as the parallel sizes need by default.
+
+        ``used_bytes`` is what other processes hold on each of them.
 
         Raises:
             DeploymentError: There are fewer accelerators than the parallel sizes need.

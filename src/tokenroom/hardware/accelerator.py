@@ -61,8 +61,10 @@ class Node:
         accelerator: Their kind.
         count: How many the deployment may use, over all nodes.
         per_node: How many sit in one host.
+        used_bytes: Memory that other processes hold on each accelerator.
     """
 
     accelerator: Accelerator
     count: int = 1
     per_node: int = 8
+    used_bytes: int = 0

@@ -186,6 +186,10 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "more GPUs: a stage waits for the one before it",
         "更多 GPU：各级之间需要等待",
     ),
+    "change.data_parallel_size": (
+        "more GPUs: another copy of the model",
+        "更多 GPU：再加一份模型副本",
+    ),
     "change.cpu_offload": (
         "weights cross PCIe in every step: far slower",
         "每一步权重都要经过 PCIe：慢得多",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import floor
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenroom.engines.policy import Change, Deployment
@@ -98,7 +99,7 @@ def _apply(policy: VLLMPolicy, deployment: Deployment, steps: Sequence[_Step]) -
             spec = what_if(spec, step.layout)
             fields["quantization"] = None
     asked = replace(asked, **fields)
-    node = policy.place(deployment.node.accelerator, None, asked)
+    node = policy.place(deployment.node.accelerator, None, asked, deployment.node.used_bytes)
     return policy.deploy(spec, node, asked, deployment.draft)
 
 
@@ -107,6 +108,13 @@ def _ladders(policy: VLLMPolicy, deployment: Deployment) -> Iterator[list[_Step]
     resolved: ResolvedSettings = deployment.resolved
     node = deployment.node
     yield _lengths(policy, deployment)
+    if node.used_bytes:  # the engine takes its share of the whole card, whoever else is on it
+        free = min(
+            stage.total_bytes - stage.context_bytes for stage in policy.plan(deployment).stages
+        )
+        share = floor(free / node.accelerator.memory_bytes * 100) / 100
+        if 0 < share < resolved.gpu_memory_utilization:
+            yield [_flag("gpu_memory_utilization", share, f"{share:g}")]
     yield [
         _flag("gpu_memory_utilization", value, f"{value:g}")
         for value in _UTILIZATIONS
@@ -143,6 +151,10 @@ def _ladders(policy: VLLMPolicy, deployment: Deployment) -> Iterator[list[_Step]
     yield [
         _flag("pipeline_parallel_size", size, str(size))
         for size in _doubles(resolved.pipeline_parallel_size)
+    ]
+    yield [
+        _flag("data_parallel_size", size, str(size))
+        for size in _doubles(resolved.data_parallel_size)
     ]
     if resolved.cpu_offload_bytes == 0:
         yield [

@@ -202,7 +202,13 @@ class VLLMPolicy:
         settings = base or VLLMSettings()
         return replace(settings, **changes) if changes else settings
 
-    def place(self, accelerator: Accelerator, count: int | None, settings: VLLMSettings) -> Node:
+    def place(
+        self,
+        accelerator: Accelerator,
+        count: int | None,
+        settings: VLLMSettings,
+        used_bytes: int = 0,
+    ) -> Node:
         """The node: as many accelerators as the parallel sizes need, when not said.
 
         Raises:
@@ -227,7 +233,7 @@ class VLLMPolicy:
                 f"{shape} needs {needed} GPUs and there are {count}; lower the parallel sizes or "
                 f"give more GPUs"
             )
-        return Node(accelerator=accelerator, count=needed)
+        return Node(accelerator=accelerator, count=needed, used_bytes=used_bytes)
 
     def draft_model(self, settings: VLLMSettings) -> str | None:
         """The draft model that speculative decoding loads beside the model."""
@@ -423,7 +429,7 @@ def _stage(deployment: Deployment, rules: VersionRules, rank: int) -> StageMemor
         pipeline_parallel_rank=rank,
         total_bytes=total,
         budget_bytes=budget,
-        context_bytes=context_bytes(spec, inputs),
+        context_bytes=context_bytes(spec, inputs) + deployment.node.used_bytes,
         weights=weights,
         activation=activation,
         activation_decode_bytes=decode_activation(spec, inputs, rules).num_bytes,
