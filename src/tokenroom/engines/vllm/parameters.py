@@ -138,7 +138,13 @@ def _linear_tensors(parts: Sequence[Weight], dtype: str) -> Tensors:
         ]
     if family == schemes.INT8:  # compressed_tensors_w8a8_int8.py: one input scale a module
         scales = out_features if scheme.group_size == -1 else logical
-        return [Tensor("int8", elements), Tensor(_FLOAT32, 4 * scales), Tensor(_FLOAT32, extra)]
+        zero_point = extra % 4  # of an asymmetric static input, one byte beside its scale
+        return [
+            Tensor("int8", elements),
+            Tensor(_FLOAT32, 4 * scales),
+            Tensor(_FLOAT32, extra - zero_point),
+            Tensor("int8", zero_point),
+        ]
     if family in (schemes.AWQ, schemes.GPTQ):  # auto_awq.py, auto_gptq.py
         scales = _groups(scheme, in_features) * out_features
         return [

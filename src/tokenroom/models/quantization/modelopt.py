@@ -15,7 +15,7 @@ from tokenroom.models.quantization import fields, schemes
 from tokenroom.models.quantization.compressed_tensors import kv_cache_dtype
 from tokenroom.models.quantization.paths import by_modelopt, by_wildcard
 from tokenroom.models.quantization.plan import Plan, is_head, is_projection
-from tokenroom.models.spec import ModelSpec, Role, Scheme, Weight
+from tokenroom.models.spec import ModelSpec, Scheme, Weight
 
 _ALGORITHMS: Final[Mapping[str, Scheme]] = {
     "FP8": schemes.fp8_tensor(static=True),
@@ -146,7 +146,7 @@ def read_quark(spec: ModelSpec, config: Mapping[str, object]) -> Plan:
     ]
 
     def resolve(paths: Sequence[str], weight: Weight) -> Scheme | None:
-        if weight.role is not Role.LINEAR or len(weight.shape) < 2 or excluded(paths):
+        if not is_projection(weight) or excluded(paths):
             return None
         for pattern, scheme in overrides:
             if any(fnmatch(path, pattern) for path in paths):
