@@ -19,8 +19,8 @@ LADDER = (
     {"hardware", "models"},
     {"memory"},
     {"engines"},
-    {"fit"},
-    {"sweep"},
+    {"fitting"},
+    {"growth"},
     {"reports"},
     {"cli"},
 )
@@ -93,3 +93,25 @@ def test_help_loads_neither_tables_nor_models() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_public_names_are_these_and_no_submodule_hides_one() -> None:
+    import importlib
+
+    import tokenroom
+
+    assert tokenroom.__all__ == [
+        "Accelerator",
+        "FitResult",
+        "ModelSpec",
+        "Node",
+        "TokenroomError",
+        "find_accelerator",
+        "fit",
+        "load_model",
+        "sweep",
+    ]
+    for module in {home for home in tokenroom._HOMES.values()}:
+        importlib.import_module(module)
+    for name in tokenroom.__all__:
+        assert callable(getattr(tokenroom, name)), name

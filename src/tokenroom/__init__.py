@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tokenroom.errors import TokenroomError
-    from tokenroom.fit import FitResult, fit
+    from tokenroom.fitting import FitResult, fit
     from tokenroom.hardware.accelerator import Accelerator, Node
     from tokenroom.hardware.catalogue import find_accelerator
     from tokenroom.models.resolve import load_model
     from tokenroom.models.spec import ModelSpec
-    from tokenroom.sweep import sweep
+    from tokenroom.growth import sweep
 
 _HOMES: Final = {
     "Accelerator": "tokenroom.hardware.accelerator",
-    "FitResult": "tokenroom.fit",
+    "FitResult": "tokenroom.fitting",
     "ModelSpec": "tokenroom.models.spec",
     "Node": "tokenroom.hardware.accelerator",
     "TokenroomError": "tokenroom.errors",
     "find_accelerator": "tokenroom.hardware.catalogue",
-    "fit": "tokenroom.fit",
+    "fit": "tokenroom.fitting",
     "load_model": "tokenroom.models.resolve",
-    "sweep": "tokenroom.sweep",
+    "sweep": "tokenroom.growth",
 }
 
 __all__ = [

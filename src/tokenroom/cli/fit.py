@@ -17,7 +17,7 @@ from tokenroom.units import parse_bytes, parse_rate, parse_tokens
 
 if TYPE_CHECKING:
     from tokenroom.engines.vllm.arguments import ParsedCommand
-    from tokenroom.fit import FitResult
+    from tokenroom.fitting import FitResult
     from tokenroom.hardware.accelerator import Accelerator
     from tokenroom.models.spec import ModelSpec
 
@@ -119,7 +119,7 @@ def command(
         return 0
     swept = None
     if sweep_text is not None:
-        from tokenroom.sweep import parse_sweep
+        from tokenroom.growth import parse_sweep
 
         swept = parse_sweep(sweep_text)
     result = _result(words, options)
@@ -141,7 +141,7 @@ def command(
 
 
 def _result(words: tuple[str, ...], options: dict[str, Any]) -> FitResult:
-    from tokenroom.fit import fit
+    from tokenroom.fitting import fit
 
     parsed, model = _command(words, options)
     settings = parsed.settings if parsed is not None else None
@@ -282,7 +282,7 @@ def _show_sweep(
     language: Language,
 ) -> int:
     from tokenroom.reports.progress import progress
-    from tokenroom.sweep import sweep
+    from tokenroom.growth import sweep
 
     with progress(len(values)) as on_point:
         points = sweep(result, parameter, values, on_point)

@@ -12,10 +12,10 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any, Final
 
-from tokenroom.fit import FitResult
+from tokenroom.fitting import FitResult
 from tokenroom.memory.ledger import Line
 from tokenroom.reports.messages import Language, change_price, notice_text, refusal_text
-from tokenroom.sweep import SweepPoint
+from tokenroom.growth import SweepPoint
 
 SCHEMA_VERSION: Final = "1.0"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokenroom.fit import FitResult
+from tokenroom.fitting import FitResult
 from tokenroom.reports.figures import Curve
 from tokenroom.reports.fit_text import distinct_stages, fit_title, stage_bar
 from tokenroom.reports.messages import Language, message
 from tokenroom.reports.plots import plot_curves, plot_memory_bar, usable_language
-from tokenroom.sweep import SweepPoint
+from tokenroom.growth import SweepPoint
 
 
 def plot_fit(result: FitResult, file: Path, language: Language) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tokenroom.engines.policy import Estimate, StageMemory
-from tokenroom.fit import FitResult
+from tokenroom.fitting import FitResult
 from tokenroom.memory.ledger import Line
 from tokenroom.reports.console import draw_bar
 from tokenroom.reports.figures import Bar, BarSegment
@@ -17,7 +17,7 @@ from tokenroom.reports.messages import (
     notice_text,
     refusal_text,
 )
-from tokenroom.sweep import SweepPoint
+from tokenroom.growth import SweepPoint
 from tokenroom.units import GIB, format_bytes, format_parameters
 
 if TYPE_CHECKING:

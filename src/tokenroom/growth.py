@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tokenroom.errors import DeploymentError, TokenroomError
-from tokenroom.fit import FitResult
+from tokenroom.fitting import FitResult
 from tokenroom.units import parse_tokens
 
 PARAMETERS: Final = ("concurrency", "context")
