@@ -160,6 +160,19 @@ def test_gemma3n_shares_the_cache_of_the_last_layer_of_a_type() -> None:
     assert owners == [None] * 7 + [6, 6, 4]
 
 
+def test_encoders_keep_no_cache() -> None:
+    both_ways = _small("gemma3_text", sliding_window=32, use_bidirectional_attention=True)
+    assert _windows(both_ways) == [17] * 5 + [None] + [17] * 2
+    for spec in (both_ways, _small("bert", max_position_embeddings=64)):
+        assert all(layer.mixers[0].encoder_only for layer in spec.layers)  # type: ignore[union-attr]
+
+
+def test_embedding_models_have_no_head() -> None:
+    whole = _small("mistral", tie_word_embeddings=False)
+    bare = _small("mistral", tie_word_embeddings=False, architectures=["MistralModel"])
+    assert whole.parameters_total - bare.parameters_total == 128 * 64
+
+
 def test_null_is_not_absent() -> None:
     sizes = {"kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8}
     fields = {**sizes, "num_experts_per_tok": 2, "n_routed_experts": 4, "moe_intermediate_size": 8}

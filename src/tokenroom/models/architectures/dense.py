@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tokenroom.models.architectures import blocks, windows
-from tokenroom.models.architectures.decoders import builders
-from tokenroom.models.architectures.family import Family, Heads, Names, Norm, QKNorm
+from tokenroom.models.architectures.decoders import builders, grouped_attention
+from tokenroom.models.architectures.family import Family, Heads, MixerPart, Names, Norm, QKNorm
 from tokenroom.models.config import Config
-from tokenroom.models.spec import Shard, Weight
+from tokenroom.models.spec import Attention, Shard, Weight
 
 if TYPE_CHECKING:
     from tokenroom.models.architectures import Builder
@@ -48,6 +48,24 @@ def _differential_lambdas(config: Config, hidden_size: int, heads: Heads) -> tup
         blocks.vector(f"self_attn.lambda_{part}", heads.head_dim)
         for part in ("q1", "k1", "q2", "k2")
     )
+
+
+def _gemma3_attention(
+    config: Config, family: Family, hidden_size: int, count: int
+) -> Sequence[MixerPart]:
+    """Gemma 3; EmbeddingGemma looks both ways, half a window to each side, and keeps no cache."""
+    parts = grouped_attention(config, family, hidden_size, count)
+    if not config.flag("use_bidirectional_attention"):
+        return parts
+
+    def both_ways(part: MixerPart) -> MixerPart:
+        assert isinstance(part.mixer, Attention)
+        window = part.mixer.window
+        half = None if window is None else window // 2 + 1
+        return replace(part, mixer=replace(part.mixer, encoder_only=True, window=half))
+
+    changed = {id(part): both_ways(part) for part in parts}
+    return tuple(changed[id(part)] for part in parts)
 
 
 def _hyperclovax_norms(config: Config) -> tuple[str, ...]:
@@ -136,6 +154,7 @@ _FAMILIES: Final[Mapping[str, Family]] = {
     "gemma2": _GEMMA2,
     "gemma3_text": replace(
         _GEMMA2,
+        attention=_gemma3_attention,
         qk_norm=QKNorm.HEAD,
         windows=windows.every_nth_full(6, key="sliding_window_pattern"),
     ),
