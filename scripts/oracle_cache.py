@@ -1,7 +1,7 @@
 """Record the cache tensors of tiny random models, one of each kind of attention and state.
 
-Each model runs once over a short prompt; every tensor its cache then holds is written with shape and
-type. Run with a Python that has transformers and torch (no weights, no network):
+Each model runs once over a short prompt; every tensor its cache then holds is written with its
+shape and type. Run with a Python that has transformers and torch (no weights, no network):
     python scripts/oracle_cache.py tests/fixtures/memory/cache_tensors.json
 """
 

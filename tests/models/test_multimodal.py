@@ -296,7 +296,7 @@ def test_impossible_encoders_are_refused(
 
 
 def test_unknown_language_models_are_named() -> None:
-    with pytest.raises(UnknownArchitectureError, match="text_config.*'yeti'"):
+    with pytest.raises(UnknownArchitectureError, match=r"text_config.*'yeti'"):
         _read("llava", text_config={"model_type": "yeti"})
 
 

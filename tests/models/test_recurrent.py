@@ -177,7 +177,7 @@ def test_zamba_shares_its_attention() -> None:
     ],
 )
 def test_impossible_layers_are_refused(config: dict[str, object], words: str) -> None:
-    with pytest.raises(ModelError, match=".") as error:
+    with pytest.raises(ModelError) as error:
         read_config(config, "m")
     assert words in str(error.value)
 

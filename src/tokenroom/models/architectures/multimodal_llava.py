@@ -31,6 +31,7 @@ from tokenroom.models.architectures.towers import (
     patches,
     pixtral,
     repeat,
+    shrink,
     side,
     siglip,
 )
@@ -273,7 +274,7 @@ def internvl(config: Config, name: str) -> ModelSpec:
     """InternVL 3: InternViT on tiles, patches shuffled into fewer tokens."""
     spec = language_model(config, name)
     vision = config.sub("vision_config", "internvl_vision", fixed=True)
-    factor = round(1 / config.number("downsample_ratio", default=0.5))
+    factor = shrink(config, "downsample_ratio", default=0.5)
     inputs = vision.integer("hidden_size") * factor**2
     weights = (
         *encoder(vision, TOWER),

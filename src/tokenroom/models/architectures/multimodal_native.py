@@ -28,6 +28,8 @@ from tokenroom.models.architectures.towers import (
     patch_embedding,
     patches,
     repeat,
+    scaled,
+    shrink,
     side,
     siglip,
 )
@@ -44,7 +46,7 @@ def llama4(config: Config, name: str) -> ModelSpec:
     vision = config.sub("vision_config", "llama4_vision_model", fixed=True)
     width = vision.integer("hidden_size")
     inner = vision.integer("intermediate_size")
-    factor = round(1 / vision.number("pixel_shuffle_ratio"))
+    factor = shrink(vision, "pixel_shuffle_ratio")
     out = vision.integer("projector_output_dim")
     block = "vision_model.model.layers.*"
     area = vision.integer("num_channels") * prod(side(vision, "patch_size"))
@@ -204,7 +206,7 @@ def minicpmv(config: Config, name: str) -> ModelSpec:
     width = vision.integer("hidden_size")
     window = prod(vision.integers("window_kernel_size", minimum=1) or (2, 2))
     merger = f"{TOWER}.vit_merger"
-    times = config.integer("merger_times")
+    times = config.integer("merger_times", maximum=64)
     inputs = 4 * width
     mixed = width * window
     inside = vision.optional_integer("window_intermediate_size") or (
@@ -254,7 +256,7 @@ def step3p7(config: Config, name: str) -> ModelSpec:
         spec = builder_for("step3p5")(config.viewed_as("step3p5"), name)
     vision = config.sub("vision_config", "step3p5_vision", fixed=True)
     width = vision.integer("width", "hidden_size")
-    inner = int(width * vision.number("mlp_ratio"))
+    inner = scaled(vision, "mlp_ratio", width)
     layers = vision.integer("layers", "num_hidden_layers")
     root = "model.vision_model"
     block = f"{root}.layers.*"

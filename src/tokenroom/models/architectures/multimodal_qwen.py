@@ -32,6 +32,7 @@ from tokenroom.models.architectures.towers import (
     patches,
     repeat,
     row,
+    scaled,
     side,
 )
 from tokenroom.models.config import Config
@@ -119,7 +120,7 @@ def qwen2_vl(config: Config, name: str) -> ModelSpec:
     spec = _text(config, name, "qwen2_vl_text")
     vision = config.sub("vision_config", "qwen2_vl_vision", fixed=True)
     width = vision.integer("embed_dim")
-    inner = int(width * vision.number("mlp_ratio"))
+    inner = scaled(vision, "mlp_ratio", width)
     merge = vision.integer("spatial_merge_size") ** 2
     block = "model.visual.blocks.*"
     out = vision.integer("hidden_size")

@@ -29,7 +29,7 @@ from tokenroom.models.architectures.recurrent_blocks import (
     short_conv,
     stack,
 )
-from tokenroom.models.config import Config
+from tokenroom.models.config import MAX_INTEGER, Config
 from tokenroom.models.spec import (
     FFN,
     Attention,
@@ -482,7 +482,10 @@ def _lfm2_inner(config: Config) -> int:
     if multiplier is None:
         return inner
     multiple = config.integer("block_multiple_of")
-    return -(-int(multiplier * inner) // multiple) * multiple
+    scaled = multiplier * inner
+    if not 1 <= scaled <= MAX_INTEGER:
+        config.refuse("block_ffn_dim_multiplier", f"a number that times {inner} is a width")
+    return -(-int(scaled) // multiple) * multiple
 
 
 def _lfm_ffn(config: Config, inner: int) -> FfnPart:

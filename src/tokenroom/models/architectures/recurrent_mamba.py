@@ -27,6 +27,7 @@ from tokenroom.models.architectures.recurrent_blocks import (
     plain_attention,
     stack,
 )
+from tokenroom.models.architectures.towers import scaled
 from tokenroom.models.config import Config
 from tokenroom.models.spec import (
     FFN,
@@ -55,7 +56,7 @@ def mamba(config: Config, name: str) -> ModelSpec:
     """Mamba and Falcon Mamba: nothing but selective state space layers."""
     hidden = config.integer("hidden_size")
     vocab = config.integer("vocab_size")
-    inner = config.optional_integer("intermediate_size") or int(config.number("expand") * hidden)
+    inner = config.optional_integer("intermediate_size") or scaled(config, "expand", hidden)
     mixer, weights = mamba1(
         hidden_size=hidden,
         inner_size=inner,
@@ -455,7 +456,7 @@ def zamba2(config: Config, name: str) -> ModelSpec:
     A shared block has low-rank adapters of its own for every place where it stands.
     """
     hidden = config.integer("hidden_size")
-    inner = int(config.number("mamba_expand") * hidden)
+    inner = scaled(config, "mamba_expand", hidden)
     mamba_heads = config.integer("n_mamba_heads")
     bias = config.flag("add_bias_linear")
     ffn_size = config.optional_integer("intermediate_size") or 4 * hidden

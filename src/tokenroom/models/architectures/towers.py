@@ -12,10 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from math import prod
+from typing import Final
 
 from tokenroom.models.architectures.blocks import linear, norm, vector
-from tokenroom.models.config import Config
+from tokenroom.models.config import MAX_INTEGER, Config
 from tokenroom.models.spec import Role, Shard, Weight
+
+_SMALLEST_RATIO: Final = 1 / 64
+_LARGEST_SIDE: Final = 16_384
 
 
 def repeat(count: int, weights: Iterable[Weight]) -> tuple[Weight, ...]:
@@ -137,11 +141,35 @@ def side(config: Config, key: str) -> tuple[int, int]:
     value = config.get(key)
     if isinstance(value, list | tuple):
         pair = config.integers(key, minimum=1) or ()
-        if len(pair) != 2:
-            config.refuse(key, "a whole number or two")
+        if len(pair) != 2 or max(pair) > _LARGEST_SIDE:
+            config.refuse(key, f"a whole number or two, of at most {_LARGEST_SIDE}")
         return pair[0], pair[1]
-    number = config.integer(key)
+    number = config.integer(key, maximum=_LARGEST_SIDE)
     return number, number
+
+
+def scaled(config: Config, key: str, width: int, *, default: float | None = None) -> int:
+    """``width`` times the number in ``key``, rounded down.
+
+    Raises:
+        ModelError: The product is no width.
+    """
+    product = width * config.number(key, default=default)
+    if not 1 <= product <= MAX_INTEGER:
+        config.refuse(key, f"a number that times {width} is from 1 to {MAX_INTEGER}")
+    return int(product)
+
+
+def shrink(config: Config, key: str, *, default: float | None = None) -> int:
+    """How many positions along a side become one, from a ratio such as 0.5.
+
+    Raises:
+        ModelError: The ratio is not above 0 and at most 1.
+    """
+    ratio = config.number(key, default=default)
+    if not _SMALLEST_RATIO <= ratio <= 1:
+        config.refuse(key, f"a number from {_SMALLEST_RATIO} to 1")
+    return round(1 / ratio)
 
 
 def patches(config: Config, image_key: str = "image_size", patch_key: str = "patch_size") -> int:
