@@ -26,6 +26,7 @@ from tokenroom.models.spec import (
     MoEFFN,
     Recurrence,
     Recurrent,
+    Rotary,
     Shard,
 )
 
@@ -249,6 +250,33 @@ def test_windows(tmp_path: Path) -> None:
     assert windows(listed) == [512, None, None, 512]
     chunks = [layer.mixers[0] for layer in read("llama4").layers]
     assert [mixer.chunk for mixer in chunks if isinstance(mixer, Attention)] == [8192] * 3 + [None]
+
+
+def test_rotary_tables(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    spec = read_gguf_file(write(path, "llama", BASE, dense()))
+    assert spec.rotary == (Rotary(width=64, kind="default", positions=8192),)
+    stretched = BASE | {
+        "rope.dimension_count": 64,
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 4.0,
+        "rope.scaling.original_context_length": 2048,
+    }
+    spec = read_gguf_file(write(path, "llama", stretched, dense()))
+    assert spec.rotary == (
+        Rotary(width=64, kind="yarn", positions=8192, factor=4.0, original_positions=2048),
+    )
+    frequencies: Tensors = dense() | {"rope_freqs.weight": ((32,), Q.F32)}
+    spec = read_gguf_file(write(path, "llama", BASE, frequencies))
+    assert spec.rotary[0].kind == "llama3"
+    two = BASE | {
+        "attention.sliding_window": 512,
+        "attention.sliding_window_pattern": [True, False, True, False],
+        "rope.freq_base_swa": 10000.0,
+    }
+    spec = read_gguf_file(write(path, "gemma4", two, dense()))
+    assert len(spec.rotary) == 2
+    assert read_gguf_file(write(path, "gpt2", BASE, dense())).rotary == ()
 
 
 def test_shared_caches(tmp_path: Path) -> None:

@@ -76,6 +76,8 @@ def _of_block(weight: Weight) -> Component:
         return Component.SHARED_EXPERTS
     if parts[-1] == "e_score_correction_bias":
         return Component.ROUTER
+    if parts[0].startswith("ffn_"):  # GGUF names: ffn_up, ffn_up_shexp
+        return Component.SHARED_EXPERTS if parts[0].endswith("_shexp") else Component.FFN
     if not _FFN_MODULES.isdisjoint(parts) or parts[-1] in _FFN_LEAVES:
         return Component.FFN
     return Component.ATTENTION

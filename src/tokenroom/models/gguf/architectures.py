@@ -143,6 +143,27 @@ WINDOW_RULES: Final[Mapping[str, WindowRule]] = {
     "smallthinker": WindowRule(period=4, full_first=True, fixed_window=4096),
 }
 
+#: Architectures that ``llama_model_rope_type`` (``src/llama-model.cpp``) gives no rotation, and two
+#: whose graphs do not turn (starcoder has learned positions, Granite 4 hybrids have none).
+NOT_ROTARY: Final = frozenset(
+    {
+        "bloom",
+        "gpt2",
+        "granitehybrid",
+        "jamba",
+        "kimi-linear",
+        "mamba",
+        "mamba2",
+        "mpt",
+        "nemotron_h",
+        "nemotron_h_moe",
+        "refact",
+        "rwkv6",
+        "rwkv7",
+        "starcoder",
+    }
+)
+
 #: Blocks from which on gemma3n reads earlier caches (``n_layer_kv_from_start``, gemma3n.cpp).
 GEMMA3N_OWN_KV_LAYERS: Final = 20
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Final
 
 from tokenroom.errors import ModelError
@@ -86,6 +87,11 @@ class Metadata:
         """An integer under ``general.``, ``default`` when absent or of another type."""
         value = self.values.get(f"general.{key}")
         return value if type(value) is int else default
+
+    def number(self, key: str, default: float) -> float:
+        """A finite number, ``default`` when absent or of another type."""
+        value = self.raw(key)
+        return float(value) if isinstance(value, int | float) and isfinite(value) else default
 
     def positive_number(self, key: str) -> bool:
         """Whether the key holds a number above zero."""

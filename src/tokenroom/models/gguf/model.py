@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tokenroom.errors import ModelError, UnknownArchitectureError
-from tokenroom.models.gguf.architectures import ARCHITECTURES, FILE_TYPES
+from tokenroom.models.gguf.architectures import ARCHITECTURES, FILE_TYPES, NOT_ROTARY
 from tokenroom.models.gguf.container import Container, Value
 from tokenroom.models.gguf.metadata import Metadata
 from tokenroom.models.gguf.mixers import read_mixers
@@ -20,9 +20,11 @@ from tokenroom.models.spec import (
     FFN,
     Attention,
     DenseFFN,
+    LatentAttention,
     Layer,
     ModelSpec,
     MoEFFN,
+    Rotary,
     Weight,
 )
 
@@ -85,6 +87,7 @@ def to_spec(parts: Sequence[Container], name: str) -> ModelSpec:
         mtp_layers=tuple(layers[block_count - mtp_count :]),
         quantization="gguf",
         layer_prefix="blk",
+        rotary=_rotary(metadata, layers, any(w.name == "rope_freqs" for w in grouped.before)),
         logits_softcap=metadata.positive_number("final_logit_softcapping"),
         source=f"GGUF header of {first.name}" + (f" ({file_type})" if file_type else ""),
         assumptions=metadata.assumptions(),
@@ -134,6 +137,44 @@ def _extra(metadata: Mapping[str, Value], file_type: str | None) -> dict[str, ob
     if file_type is not None:
         extra["file_type"] = file_type
     return extra
+
+
+def _rotary(
+    metadata: Metadata, layers: Sequence[Layer], has_frequencies: bool
+) -> tuple[Rotary, ...]:
+    """Tables of rotary positions: one, or two where windowed layers turn by a base of their own.
+
+    Llama 3 stores its stretched frequencies as a tensor instead of a scaling type.
+    """
+    mixers = [mixer for layer in layers for mixer in layer.mixers]
+    attention = [mixer for mixer in mixers if isinstance(mixer, Attention)]
+    latent = [mixer for mixer in mixers if isinstance(mixer, LatentAttention)]
+    if metadata.architecture in NOT_ROTARY or not (attention or latent):
+        return ()
+    full = [mixer for mixer in attention if mixer.window is None]
+    if latent:
+        default = latent[0].qk_rope_head_dim
+    else:
+        default = (full or attention)[0].head_dim
+    kind = metadata.raw("rope.scaling.type")
+    kind = kind if isinstance(kind, str) and kind != "none" else "default"
+    positions = metadata.integer("context_length")
+    table = Rotary(
+        width=metadata.integer("rope.dimension_count", default=default),
+        kind="llama3" if has_frequencies else kind,
+        positions=positions,
+        factor=max(metadata.number("rope.scaling.factor", 1.0), 1.0),
+        original_positions=(
+            metadata.integer("rope.scaling.original_context_length")
+            if metadata.has("rope.scaling.original_context_length")
+            else None
+        ),
+    )
+    windowed = [mixer for mixer in attention if mixer.window is not None]
+    if not windowed or not full or not metadata.has("rope.freq_base_swa"):
+        return (table,)
+    width = metadata.integer("rope.dimension_count_swa", default=windowed[0].head_dim)
+    return table, Rotary(width=width, kind="default", positions=positions)
 
 
 def _layer(
