@@ -152,10 +152,7 @@ def _rotary(
     if metadata.architecture in NOT_ROTARY or not (attention or latent):
         return ()
     full = [mixer for mixer in attention if mixer.window is None]
-    if latent:
-        default = latent[0].qk_rope_head_dim
-    else:
-        default = (full or attention)[0].head_dim
+    default = latent[0].qk_rope_head_dim if latent else (full or attention)[0].head_dim
     kind = metadata.raw("rope.scaling.type")
     kind = kind if isinstance(kind, str) and kind != "none" else "default"
     positions = metadata.integer("context_length")
