@@ -188,7 +188,8 @@ def _minimax_m3_attention(
     top = legacy.optional_integer("sparse_topk_blocks") or config.integer("index_topk_blocks")
     prefix = "self_attn.indexer"
     extra = (
-        blocks.linear(f"{prefix}.q_proj", heads * width, hidden_size),
+        # vLLM 0.33 divides index queries as keys and values are, and repeats the one index key.
+        blocks.linear(f"{prefix}.q_proj", heads * width, hidden_size, shard=Shard.KV_COLUMN),
         blocks.linear(f"{prefix}.k_proj", width, hidden_size),
         blocks.norm(f"{prefix}.q_norm", width),
         blocks.norm(f"{prefix}.k_norm", width),
