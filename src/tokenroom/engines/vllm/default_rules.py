@@ -46,6 +46,9 @@ class DefaultRules:
         graphs_include_draft_batches: So are whole batches of drafted tokens.
         graphs_include_max_num_seqs: So is max_num_seqs.
         fp8_sparse_default: Sparse latent attention packs its cache by default.
+        second_runner_drafts: Speculative methods the second runner knows, before 0.30.
+        second_runner_refused_drafts: Speculative methods it does not know
+            (config/vllm.py ``_get_v2_model_runner_unsupported_features``).
     """
 
     version: tuple[int, int, int] = (0, 33, 0)
@@ -75,24 +78,46 @@ class DefaultRules:
     graphs_include_draft_batches: bool = True
     graphs_include_max_num_seqs: bool = True
     fp8_sparse_default: bool = False
+    second_runner_drafts: frozenset[str] = frozenset()
+    second_runner_refused_drafts: frozenset[str] = frozenset({"suffix", "custom_class"})
 
 
 NEWEST: Final = DefaultRules()
 
+_EAGLE: Final = frozenset({"eagle", "eagle3", "mtp"})
+_REFUSED_032: Final = frozenset({"suffix", "custom_class", "medusa", "mlp_speculator"})
+
 # Each entry turns the rules of the versions after it into those of the versions before the named
 # one: what the named version introduced is taken back.
 _INTRODUCED: Final[tuple[tuple[tuple[int, int, int], dict[str, object]], ...]] = (
-    ((0, 33, 0), {"excludes_gb10": False}),
+    (
+        (0, 33, 0),
+        {"excludes_gb10": False, "second_runner_refused_drafts": _REFUSED_032},
+    ),
+    ((0, 32, 0), {"second_runner_refused_drafts": _REFUSED_032 | {"ngram", "ngram_gpu"}}),
     (
         (0, 31, 0),
         {
+            "second_runner_refused_drafts": _REFUSED_032 | {"ngram", "ngram_gpu", "draft_model"},
             "graphs_include_max_num_seqs": False,
             "async_with_pipeline": True,
             "async_draft_methods": frozenset({"ngram_gpu", "draft_model", "dspark"}),
         },
     ),
-    ((0, 30, 0), {"scales_yarn_length": True}),
-    ((0, 29, 0), {"graphs_include_draft_batches": False}),
+    (
+        (0, 30, 0),
+        {
+            "scales_yarn_length": True,
+            "second_runner_drafts": _EAGLE | {"dflash", "dspark", "extract_hidden_states"},
+        },
+    ),
+    (
+        (0, 29, 0),
+        {
+            "graphs_include_draft_batches": False,
+            "second_runner_drafts": _EAGLE | {"dflash", "dspark"},
+        },
+    ),
     (
         (0, 28, 0),
         {
@@ -102,7 +127,14 @@ _INTRODUCED: Final[tuple[tuple[tuple[int, int, int], dict[str, object]], ...]] =
             "async_draft_methods": frozenset({"ngram_gpu", "dspark"}),
         },
     ),
-    ((0, 25, 0), {"async_draft_methods": frozenset({"ngram_gpu"})}),
+    (
+        (0, 25, 0),
+        {
+            "async_draft_methods": frozenset({"ngram_gpu"}),
+            "second_runner_drafts": _EAGLE | {"dflash"},
+        },
+    ),
+    ((0, 24, 0), {"second_runner_drafts": _EAGLE}),
     ((0, 22, 0), {"mamba_all_not_with_drafts": True}),
     ((0, 21, 0), {"graphs_include_budget": False}),
     (

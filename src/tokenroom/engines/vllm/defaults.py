@@ -8,7 +8,7 @@ the engine's default, which may depend on the GPU and the model.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any, Final
 
@@ -296,7 +296,7 @@ class _Resolver:
         mode = self._mamba_mode(values["enable_prefix_caching"])
         values["mamba_cache_mode"] = mode
         values["mamba_block_size"] = self._mamba_block_size(mode, values["block_size"])
-        values["second_runner"] = self._second_runner()
+        values["second_runner"] = self._second_runner(mode)
         values["async_scheduling"] = self._async_scheduling(mode, values["second_runner"])
         values["max_in_flight_tokens"] = self._in_flight(
             tokens, values["async_scheduling"], values["second_runner"]
@@ -311,11 +311,18 @@ class _Resolver:
             traits=self.traits,
             length=length,
             fits_max_model_len=user.max_model_len == -1,
-            speculative=user.speculative,
+            speculative=self._speculative(),
             environment=user.environment,
             settings=self.notes,
             **values,
         )
+
+    def _speculative(self) -> SpeculativeSettings | None:
+        """The draft; MTP drafts as many tokens as the checkpoint has blocks for, unless set."""
+        draft = self.user.speculative
+        if draft is not None and draft.num_speculative_tokens < 1 and draft.method == "mtp":
+            draft = replace(draft, num_speculative_tokens=max(1, len(self.spec.mtp_layers)))
+        return draft
 
     def _note(self, name: str, value: Any, origin: str, reason: str = "") -> Any:
         self.notes[name] = Setting(value=value, origin=origin, reason=reason)
@@ -395,7 +402,7 @@ class _Resolver:
             return bool(self._note(name, False, "engine", "the model has an encoder"))
         if traits.attention_free:
             return bool(self._note(name, False, "engine", "no layer caches keys"))
-        if traits.hybrid and (traits.pooling or not rules.hybrid_prefix_caching):
+        if traits.hybrid and not traits.pooling and not rules.hybrid_prefix_caching:
             return bool(self._note(name, False, "engine", "some layers are recurrent"))
         if rules.version < (0, 12, 0) and self.user.enable_prompt_embeds:
             return bool(self._note(name, False, "engine", "prompt embeddings are enabled"))
@@ -571,7 +578,32 @@ class _Resolver:
         self._note("mamba_block_size", value, "engine")
         return value
 
-    def _second_runner(self) -> bool:
+    def _second_runner_lacks(self, mamba_mode: str) -> bool:
+        """Whether a feature in use keeps the first runner (config/vllm.py)."""
+        user, rules, version = self.user, self.rules, self.rules.version
+        recurrent = self.traits.hybrid or self.traits.attention_free
+        if recurrent and (
+            version < (0, 23, 0)
+            or (version < (0, 25, 0) and mamba_mode == "align")
+            or ((0, 30, 0) <= version < (0, 32, 0) and mamba_mode == "all")
+        ):
+            return True
+        draft = user.speculative
+        if draft is not None:
+            if draft.method in rules.second_runner_refused_drafts:
+                return True
+            if version < (0, 30, 0) and draft.method not in rules.second_runner_drafts:
+                return True
+            staged = (user.pipeline_parallel_size or 1) > 1
+            if version < (0, 30, 0) and draft.method == "eagle3" and staged:
+                return True
+        if self._context_parallel_prefill and version < (0, 29, 0):
+            return version < (0, 26, 0) or self.traits.latent is None
+        if version < (0, 30, 0) and (user.enable_dbo or user.kv_sharing_fast_prefill):
+            return True
+        return version < (0, 29, 0) and bool(user.enable_prompt_embeds)
+
+    def _second_runner(self, mamba_mode: str) -> bool:
         """``use_v2_model_runner``, config/vllm.py from 0.22."""
         rules = rules_for(".".join(map(str, self.rules.version)))
         choice = rules.second_runner
@@ -580,6 +612,8 @@ class _Resolver:
             return False
         if asked in ("0", "1"):
             return asked == "1"
+        if self._second_runner_lacks(mamba_mode):
+            return False
         listed = self.spec.architecture in rules.second_runner_architectures
         plain = not self.traits.has_experts
         if choice is SecondRunner.ALWAYS:
@@ -641,7 +675,7 @@ class _Resolver:
         if traits.pooling and mode.startswith("FULL"):
             return str(self._note(name, "PIECEWISE", "model", "pooling models take no full graphs"))
         if traits.encoder_decoder and mode not in ("NONE", "FULL_DECODE_ONLY"):
-            fallback = "FULL_DECODE_ONLY" if self.rules.version >= (0, 16, 0) else "PIECEWISE"
+            fallback = "FULL_DECODE_ONLY" if self.rules.version >= (0, 13, 0) else "PIECEWISE"
             return str(self._note(name, fallback, "model", "the model has an encoder"))
         batched = user.all2all_backend == "deepep_high_throughput"
         if batched and (user.data_parallel_size or 1) > 1 and self.rules.version < (0, 16, 0):
@@ -654,7 +688,8 @@ class _Resolver:
             return tuple(self._note(name, (), "engine", "no graphs are captured"))
         rules = rules_for(".".join(map(str, self.rules.version)))
         blackwell = self._capability is not None and self._capability[0] == 10
-        drafts = user.speculative.num_speculative_tokens if user.speculative else 0
+        draft = self._speculative()
+        drafts = draft.num_speculative_tokens if draft else 0
         request = GraphRequest(
             max_num_seqs=seqs,
             max_num_batched_tokens=tokens,

@@ -1,0 +1,223 @@
+"""What vLLM refuses before it loads anything, in its own order of looking.
+
+Sources: ``verify_with_parallel_config`` and ``_verify_with_expert_parallelism``, config/model.py;
+``SchedulerConfig.verify_max_model_len``, config/scheduler.py; ``ParallelConfig``,
+config/parallel.py; ``get_min_capability``, model_executor/layers/quantization/*.py;
+``MambaModelConfig``, model_executor/models/config.py; read in 0.11.0 to 0.33.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from tokenroom.engines.vllm.defaults import ResolvedSettings
+from tokenroom.errors import DeploymentError
+from tokenroom.hardware.accelerator import Accelerator, Node
+from tokenroom.models.spec import Attention, ModelSpec
+
+_LORA_RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+#: Smallest compute capability of a quantisation method, as (version from, capability) pairs.
+_LEAST_CAPABILITY: Final[Mapping[str, tuple[tuple[tuple[int, int], tuple[int, int]], ...]]] = {
+    "awq": (((0, 0), (7, 5)),),
+    "bitsandbytes": (((0, 0), (7, 0)),),
+    "compressed-tensors": (((0, 0), (7, 0)),),
+    "experts_int8": (((0, 0), (8, 0)),),
+    "fbgemm_fp8": (((0, 0), (8, 0)),),
+    "fp8": (((0, 0), (8, 0)), ((0, 16), (7, 5))),
+    "gguf": (((0, 0), (6, 0)),),
+    "gptq": (((0, 0), (6, 0)),),
+    "modelopt": (((0, 0), (8, 9)), ((0, 28), (8, 0))),
+    "mxfp4": (((0, 0), (8, 0)),),
+    "torchao": (((0, 0), (7, 5)),),
+}
+_KV_CACHE_DTYPES: Final = frozenset(
+    {
+        *("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla"),
+        *("nvfp4_ds_mla", "turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc"),
+        *("turboquant_3bit_nc", "octave_k3v4", "octave_k3v3", "octave_k3v3_compact"),
+        *("ultraquant_4bit", "int4_per_token_head", "int8_per_token_head"),
+        *("fp8_per_token_head", "nvfp4", "nvfp4_4over6"),
+    }
+)
+_DTYPES: Final = ("bfloat16", "float16", "float32")
+_NEEDS_TOKENS: Final = frozenset({"ngram", "ngram_gpu", "draft_model", "eagle", "eagle3", "medusa"})
+
+
+def check(resolved: ResolvedSettings, spec: ModelSpec, node: Node) -> None:
+    """Refuse what the engine would refuse, with the first reason it would find.
+
+    Args:
+        resolved: Every setting, from :func:`tokenroom.engines.vllm.defaults.resolve`.
+        spec: The model.
+        node: The accelerators.
+
+    Raises:
+        DeploymentError: One sentence: which setting, what it holds and what it may hold.
+    """
+    for sentence in refusals(resolved, spec, node):
+        raise DeploymentError(sentence)
+
+
+def refusals(resolved: ResolvedSettings, spec: ModelSpec, node: Node) -> Iterator[str]:
+    """Every reason the engine has, in its order; empty when it would start to load."""
+    yield from _dtype(resolved, node.accelerator)
+    yield from _scheduler(resolved)
+    yield from _parallel(resolved, spec, node)
+    yield from _heads(resolved, spec)
+    yield from _quantization(resolved, spec, node.accelerator)
+    yield from _cache(resolved, spec)
+    yield from _extras(resolved)
+
+
+def _dtype(resolved: ResolvedSettings, accelerator: Accelerator) -> Iterator[str]:
+    if resolved.dtype not in _DTYPES:
+        yield f"dtype is {resolved.dtype!r}; choose from auto, {', '.join(_DTYPES)}"
+    capability = accelerator.compute_capability
+    if resolved.dtype == "bfloat16" and capability is not None and capability < (8, 0):
+        yield (
+            f"dtype is bfloat16, which needs compute capability 8.0; the {accelerator.name} has "
+            f"{capability[0]}.{capability[1]}, so use --dtype half"
+        )
+
+
+def _scheduler(resolved: ResolvedSettings) -> Iterator[str]:
+    tokens, seqs = resolved.max_num_batched_tokens, resolved.max_num_seqs
+    if tokens < resolved.max_model_len and not resolved.enable_chunked_prefill:
+        yield (
+            f"max_num_batched_tokens is {tokens}, below max_model_len ({resolved.max_model_len}) "
+            f"without chunked prefill; raise it, lower max_model_len or enable chunked prefill"
+        )
+    if tokens < seqs:
+        yield (
+            f"max_num_batched_tokens is {tokens}, below max_num_seqs ({seqs}); give at least as "
+            f"many tokens as sequences"
+        )
+    drafts = resolved.num_speculative_tokens
+    if resolved.enable_lora and drafts and tokens < seqs * (drafts + 1):
+        yield (
+            f"max_num_batched_tokens is {tokens}, but LoRA with {drafts} drafted tokens needs "
+            f"{seqs * (drafts + 1)} for {seqs} sequences; raise it or lower max_num_seqs"
+        )
+    if resolved.mamba_cache_mode == "align" and not resolved.enable_chunked_prefill:
+        yield (
+            "enable_chunked_prefill is off, but caching prefixes of recurrent layers needs it; "
+            "enable it or disable prefix caching"
+        )
+
+
+def _parallel(resolved: ResolvedSettings, spec: ModelSpec, node: Node) -> Iterator[str]:
+    wanted = resolved.world_size * resolved.data_parallel_size
+    if wanted > node.count:
+        sizes = (
+            f"tensor_parallel_size {resolved.tensor_parallel_size} x pipeline_parallel_size "
+            f"{resolved.pipeline_parallel_size} x data_parallel_size {resolved.data_parallel_size}"
+        )
+        if resolved.prefill_context_parallel_size > 1:
+            sizes += f" x prefill_context_parallel_size {resolved.prefill_context_parallel_size}"
+        yield f"{sizes} needs {wanted} accelerators, but there are {node.count}; lower one of them"
+    if resolved.pipeline_parallel_size > spec.num_layers:
+        yield (
+            f"pipeline_parallel_size is {resolved.pipeline_parallel_size}, but the model has "
+            f"{spec.num_layers} layers; use at most that many stages"
+        )
+    if resolved.enable_expert_parallel and not resolved.traits.has_experts:
+        yield "enable_expert_parallel is on, but the model has no experts; leave it out"
+    dcp, tensor = resolved.decode_context_parallel_size, resolved.tensor_parallel_size
+    if tensor % dcp:
+        yield (
+            f"decode_context_parallel_size is {dcp}, which does not divide tensor_parallel_size "
+            f"({tensor}); use a divisor of it"
+        )
+
+
+def _heads(resolved: ResolvedSettings, spec: ModelSpec) -> Iterator[str]:
+    """Heads over tensor-parallel ranks, and what decode context parallelism asks of them."""
+    tensor, dcp = resolved.tensor_parallel_size, resolved.decode_context_parallel_size
+    heads = resolved.traits.num_heads
+    if heads and heads % tensor:
+        fits = [size for size in range(1, tensor) if heads % size == 0]
+        yield (
+            f"tensor_parallel_size is {tensor}, which does not divide the model's {heads} "
+            f"attention heads; use {fits[-1]} or another divisor"
+        )
+    attention = resolved.traits.attention
+    if resolved.traits.latent is None and attention is not None:
+        for kv_heads in sorted(_kv_head_counts(spec)):
+            if max(kv_heads, tensor) % min(kv_heads, tensor):
+                yield (
+                    f"tensor_parallel_size is {tensor}, which neither divides the model's "
+                    f"{kv_heads} KV heads nor is a multiple of them; use one that does"
+                )
+        if dcp > 1:
+            most = tensor // attention.num_kv_heads
+            if dcp > most:
+                yield (
+                    f"decode_context_parallel_size is {dcp}, but {attention.num_kv_heads} KV heads "
+                    f"over tensor_parallel_size {tensor} allow at most {max(most, 1)}; lower it"
+                )
+            elif (attention.num_heads // attention.num_kv_heads) % dcp:
+                yield (
+                    f"decode_context_parallel_size is {dcp}, which does not divide the "
+                    f"{attention.num_heads // attention.num_kv_heads} query heads of a KV head; "
+                    f"use a divisor"
+                )
+
+
+def _kv_head_counts(spec: ModelSpec) -> set[int]:
+    return {
+        mixer.num_kv_heads
+        for layer, _ in spec.layer_kinds
+        for mixer in layer.mixers
+        if isinstance(mixer, Attention) and mixer.num_kv_heads
+    }
+
+
+def _quantization(
+    resolved: ResolvedSettings, spec: ModelSpec, accelerator: Accelerator
+) -> Iterator[str]:
+    method = resolved.quantization or spec.quantization
+    capability = accelerator.compute_capability
+    if method is None or capability is None:
+        return
+    version = tuple(int(part) for part in resolved.version.split(".")[:2])
+    for name in (method, method.replace("_", "-"), method.split("_")[0]):
+        steps = _LEAST_CAPABILITY.get(name)
+        if steps is not None:
+            least = [needed for since, needed in steps if version >= since][-1]
+            if capability < least:
+                yield (
+                    f"quantization is {method}, which needs compute capability {least[0]}."
+                    f"{least[1]}; the {accelerator.name} has {capability[0]}.{capability[1]}, so "
+                    f"use another checkpoint or accelerator"
+                )
+            return
+
+
+def _cache(resolved: ResolvedSettings, spec: ModelSpec) -> Iterator[str]:
+    dtype = resolved.kv_cache_dtype
+    if dtype not in _KV_CACHE_DTYPES:
+        yield f"kv_cache_dtype is {dtype!r}; choose from {', '.join(sorted(_KV_CACHE_DTYPES))}"
+    if dtype == "fp8_e5m2" and (resolved.quantization or spec.quantization) == "fp8":
+        yield "kv_cache_dtype is fp8_e5m2, which does not go with an FP8 checkpoint; use fp8"
+
+
+def _extras(resolved: ResolvedSettings) -> Iterator[str]:
+    if resolved.enable_lora and resolved.max_lora_rank not in _LORA_RANKS:
+        ranks = ", ".join(str(rank) for rank in _LORA_RANKS)
+        yield f"max_lora_rank is {resolved.max_lora_rank}; choose from {ranks}"
+    draft = resolved.speculative
+    if draft is not None and draft.num_speculative_tokens < 1 and draft.method in _NEEDS_TOKENS:
+        yield (
+            f"num_speculative_tokens is not set, which the {draft.method} method needs; give "
+            f"at least 1"
+        )
+    if draft is not None and draft.draft_tensor_parallel_size not in (
+        None,
+        1,
+        resolved.tensor_parallel_size,
+    ):
+        yield (
+            f"draft_tensor_parallel_size is {draft.draft_tensor_parallel_size}; it may be 1 or "
+            f"tensor_parallel_size ({resolved.tensor_parallel_size})"
+        )
