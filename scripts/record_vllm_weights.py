@@ -1,9 +1,9 @@
 """Record which parameters vLLM's own model code creates for small configurations.
 
-Run with a Python that has vLLM 0.32 for CPU: ``python scripts/record_vllm_weights.py MODELS CASES``.
-MODELS is a JSON object of configurations by name, each with ``"config"`` and the list ``"ranks"`` of
+Run with a Python that has vLLM 0.32 for CPU: ``python record_vllm_weights.py MODELS CASES``.
+MODELS is a JSON object of configurations by name, each with ``"config"`` and a list ``"ranks"`` of
 [tensor parallel, pipeline parallel, stage]; CASES is written. Models are built on the meta device,
-no weights are read. Choosers of GPU kernels are replaced, since a CPU has none: shapes are unchanged.
+no weights are read. Choosers of GPU kernels are replaced, since a CPU has none: shapes stay alike.
 """
 
 import json

@@ -78,6 +78,53 @@ GPT_OSS_20B = {
     "tie_word_embeddings": False,
     "quantization_config": {"quant_method": "mxfp4"},
 }
+MISTRAL_SMALL = {
+    "architectures": ["Mistral3ForConditionalGeneration"],
+    "model_type": "mistral3",
+    "torch_dtype": "bfloat16",
+    "multimodal_projector_bias": False,
+    "spatial_merge_size": 2,
+    "text_config": {
+        "model_type": "mistral",
+        "hidden_size": 5120,
+        "num_hidden_layers": 40,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": 32768,
+        "vocab_size": 131072,
+        "max_position_embeddings": 131072,
+        "sliding_window": None,
+    },
+    "vision_config": {
+        "model_type": "pixtral",
+        "hidden_size": 1024,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "head_dim": 64,
+        "intermediate_size": 4096,
+        "image_size": 1540,
+        "patch_size": 14,
+    },
+}
+W8A8 = {
+    "quant_method": "compressed-tensors",
+    "format": "int-quantized",
+    "ignore": ["re:.*lm_head", "re:vision_tower.*", "re:multi_modal_projector.*"],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"},
+            "input_activations": {
+                "num_bits": 8,
+                "type": "int",
+                "symmetric": True,
+                "strategy": "token",
+                "dynamic": True,
+            },
+        }
+    },
+}
 DEEPSEEK = "deepseek3"
 
 
@@ -143,6 +190,18 @@ class TestAgainstGPULogs:
     ) -> None:
         found = self.loaded(read_config(config, "model"), **settings)
         assert found.allocated_bytes / GIB == pytest.approx(gibibytes, abs=0.006)
+
+    @pytest.mark.parametrize(
+        ("quantised", "tp", "gibibytes"),
+        [(False, 1, 44.76), (True, 1, 24.07), (True, 2, 12.11)],
+    )
+    def test_an_encoder_beside_a_language_model(
+        self, quantised: bool, tp: int, gibibytes: float
+    ) -> None:
+        block = {"quantization_config": W8A8} if quantised else {}
+        spec = read_config({**MISTRAL_SMALL, **block}, "mistral-small-3.1")
+        found = self.loaded(spec, ranks=Ranks(tp=tp))
+        assert found.allocated_bytes / GIB == pytest.approx(gibibytes, rel=0.0015)
 
     def test_fp8_while_loading(self) -> None:
         spec = with_quantization(read_config(LLAMA_8B, "llama"), "fp8")

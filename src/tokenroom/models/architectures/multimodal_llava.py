@@ -243,14 +243,21 @@ def _merged_pixtral(
 
 
 def mistral3(config: Config, name: str) -> ModelSpec:
-    """Mistral Small 3.1, Ministral 3, Devstral 2: Pixtral with merged patches."""
-    return _merged_pixtral(
+    """Mistral Small 3.1, Ministral 3, Devstral 2: Pixtral with merged patches.
+
+    Where the whole does not say, its language model decides whether the head is tied, as in vLLM
+    (``mistral3.py``): Mistral Small 3.1 says nothing and has a head of its own.
+    """
+    spec = _merged_pixtral(
         config,
         name,
         tower=TOWER,
         projector=PROJECTOR,
         bias=config.flag("multimodal_projector_bias"),
     )
+    if config.has("tie_word_embeddings"):
+        return spec
+    return with_tie(spec, language_model(config, name).tied_embeddings)
 
 
 def lighton_ocr(config: Config, name: str) -> ModelSpec:

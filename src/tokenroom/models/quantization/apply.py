@@ -110,8 +110,7 @@ def with_schemes(spec: ModelSpec, resolve: Resolver) -> ModelSpec:
 
     def ends(weights: Sequence[Weight]) -> tuple[Weight, ...]:
         return tuple(
-            _reschemed(weight, resolve((*_paths(weight.name), f"{root}{weight.name}"), weight))
-            for weight in weights
+            _reschemed(weight, resolve(_end_paths(weight.name, root), weight)) for weight in weights
         )
 
     def tower(entry: Tower) -> Tower:
@@ -158,6 +157,12 @@ def map_weights(spec: ModelSpec, change: Callable[[Weight], Weight]) -> ModelSpe
 def _paths(path: str) -> tuple[str, ...]:
     """Names of a module; the first expert or block stands for all of them."""
     return spellings(path.replace("*", "0"))
+
+
+def _end_paths(path: str, root: str) -> tuple[str, ...]:
+    """Names of a module outside the blocks; releases differ in the prefixes they give it."""
+    names = _paths(path)
+    return (*names, *(name.removeprefix("model.") for name in names), f"{root}{path}")
 
 
 def _with(layer: Layer, found: Sequence[Scheme | None]) -> Layer:
