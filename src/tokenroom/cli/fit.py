@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MAX_COMMAND_BYTES = 10 * 2**20
 
 
-class _Quantity(click.ParamType):
+class _Quantity(click.ParamType):  # type: ignore[type-arg]
     """Text that one of the parsers in :mod:`tokenroom.units` turns into a number."""
 
     def __init__(self, name: str, parse: Callable[[str, str], Any]) -> None:
@@ -267,7 +267,7 @@ def _accelerator(options: dict[str, Any], parsed: ParsedCommand | None) -> Accel
         )
     if options["bandwidth"] is not None:
         return custom_accelerator(
-            base.memory_bytes, bandwidth_bytes_per_second=options["bandwidth"], base=base
+            base.memory_bytes, bandwidth=options["bandwidth"], base=base
         )
     return base
 

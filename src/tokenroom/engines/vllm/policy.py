@@ -47,6 +47,9 @@ from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.memory.ledger import Line
 from tokenroom.models.spec import Layer, ModelSpec
 
+_MOST_SEARCHES: Final = 8
+"""Rounds in which the longest length may still grow; two are the rule."""
+
 _SETTING_NAMES: Final = frozenset(item.name for item in fields(VLLMSettings))
 
 
@@ -97,12 +100,12 @@ class VLLMPlan:
 
     @property
     def kv_pool_tokens(self) -> int:
-        """ "GPU KV cache size" in tokens of one data-parallel copy, as that version prints it."""
+        """Tokens of the pool of one data-parallel copy ("GPU KV cache size"), as printed."""
         return self.kv.kv_tokens
 
     @property
     def max_concurrency(self) -> float:
-        """ "Maximum concurrency" of one data-parallel copy, as printed."""
+        """Requests of full length that one copy's pool holds, as printed."""
         return self.kv.max_concurrency
 
     @property
@@ -164,15 +167,30 @@ class VLLMPlan:
     def max_model_len_that_fits(self) -> int:
         """The longest max_model_len for which the engine starts; 0 when none does.
 
-        Never beyond what the model allows. The activation peak does not depend on the length as
-        long as the token budget does not, so one search over the pool suffices.
+        Never beyond what the model allows. A shorter length leaves more room (smaller block
+        tables, and a smaller token budget where prefill is not chunked), so the pool is searched
+        again under each length found until it does not grow.
         """
         if self.refusal is not None and self.refusal.cause not in (
             "kv_below_one_request",
             "no_room_for_kv",
         ):
             return 0
-        return _longest(self.deployment, self.layout, self.stages)
+        longest = _longest(self.deployment, self.layout, self.stages)
+        for _ in range(_MOST_SEARCHES):
+            if longest in (0, self.max_model_len):
+                break
+            asked = replace(self.deployment.asked, max_model_len=longest)
+            old = self.deployment
+            try:
+                shorter = VLLM.plan(VLLM.deploy(old.spec, old.node, asked, old.draft))
+            except DeploymentError:  # refused for another reason than memory, such as block sizes
+                break
+            found = _longest(shorter.deployment, shorter.layout, shorter.stages)
+            if found <= longest:
+                break
+            longest = found
+        return longest
 
     def explain(self) -> tuple[Line, ...]:
         """The ledger of the governing stage, line by line."""
@@ -199,6 +217,8 @@ class VLLMPolicy:
             near = get_close_matches(unknown[0], _SETTING_NAMES, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise DeploymentError(f"vLLM has no setting {unknown[0]!r}{hint}")
+        for name, value in changes.items():
+            _check_value(name, value)
         settings = base or VLLMSettings()
         return replace(settings, **changes) if changes else settings
 
@@ -314,6 +334,45 @@ class VLLMPolicy:
 
 
 VLLM: Final = VLLMPolicy()
+
+_COUNTS: Final = frozenset(
+    {
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "data_parallel_size",
+        "decode_context_parallel_size",
+        "prefill_context_parallel_size",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "kv_cache_memory_bytes",
+        "num_gpu_blocks_override",
+        "block_size",
+        "max_loras",
+        "max_lora_rank",
+        "max_model_len",
+    }
+)
+
+
+def _check_value(name: str, value: Any) -> None:
+    """Refuse numbers that no engine could mean; names and types are checked where they are used."""
+    if name in _COUNTS and value is not None:
+        auto = name == "max_model_len" and value == -1
+        if isinstance(value, bool) or not isinstance(value, int) or (value < 1 and not auto):
+            or_auto = ", or -1 for the longest that fits" if name == "max_model_len" else ""
+            raise DeploymentError(
+                f"{name} is {value!r}; it must be a whole number of at least 1{or_auto}"
+            )
+    elif name == "gpu_memory_utilization" and value is not None:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 0 < value <= 1:
+            raise DeploymentError(f"{name} is {value!r}; it must be above 0 and at most 1")
+    elif (
+        name == "cpu_offload_bytes"
+        and value is not None
+        and (isinstance(value, bool) or not isinstance(value, int) or value < 0)
+    ):
+        raise DeploymentError(f"{name} is {value!r}; it must be a whole number of bytes")
 
 
 @lru_cache(maxsize=64)

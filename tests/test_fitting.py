@@ -1,0 +1,175 @@
+"""The facade: verdicts, what they rest on, and what would change them."""
+
+import pytest
+
+from tokenroom import ModelSpec, TokenroomError, fit, load_model
+from tokenroom.hardware.accelerator import Node
+from tokenroom.hardware.catalogue import find_accelerator
+from tokenroom.units import GIB
+
+
+@pytest.fixture(scope="module")
+def llama() -> ModelSpec:
+    return load_model("meta-llama/Llama-3.1-8B-Instruct")
+
+
+def test_a_recorded_run_comes_out(llama: ModelSpec) -> None:
+    # Debug log of vLLM 0.19.0 on one H100 80GB: weights 14.99 GiB, activation 1.89, non-torch 0.25,
+    # KV 58.11 GiB, 476,016 tokens, 58.11x (github.com/llm-d-incubation/llm-d-planner pull 205).
+    result = fit(
+        llama, "h100", engine="vllm@0.19.0", context=8192, util=0.95, enable_prefix_caching=False
+    )
+    stage = result.plan.stages[0]
+    assert result.verdict == "fits"
+    assert stage.weights_bytes / GIB == pytest.approx(14.99, abs=0.005)
+    assert stage.activation.num_bytes / GIB == pytest.approx(1.89, rel=0.01)
+    assert stage.non_torch.num_bytes / GIB == pytest.approx(0.25, abs=0.02)
+    assert result.plan.kv_pool_tokens == pytest.approx(476_016, rel=0.001)
+    assert result.plan.max_concurrency == pytest.approx(58.11, abs=0.06)
+    low, high = result.kv_pool_tokens_range
+    assert low <= 476_016 <= high
+
+
+def test_the_ledger_adds_up_to_the_card(llama: ModelSpec) -> None:
+    stage = fit(llama, "h100", context=8192).plan.stages[0]
+    parts = (
+        stage.context_bytes
+        + stage.weights_bytes
+        + stage.activation.num_bytes
+        + stage.cuda_graphs.num_bytes
+        + stage.non_torch.num_bytes
+        + stage.buffers_bytes
+        + stage.kv_pool_bytes
+        + stage.free_bytes
+    )
+    assert parts == stage.total_bytes
+
+
+def test_asked_concurrency_decides_between_fits_and_less(llama: ModelSpec) -> None:
+    held = fit(llama, "l40s", context=8192).requests_held
+    assert fit(llama, "l40s", context=8192, concurrency=held).verdict == "fits"
+    more = fit(llama, "l40s", context=8192, concurrency=held + 1)
+    assert more.verdict == "fits_with_less"
+    assert more.requests_running == held
+
+
+def test_max_num_seqs_limits_what_runs(llama: ModelSpec) -> None:
+    result = fit(llama, "h100", context=8192, request_tokens=256, max_num_seqs=16)
+    assert result.requests_held > 16
+    assert result.requests_running == 16
+
+
+def test_weights_beyond_the_card_are_refused_with_their_cause() -> None:
+    result = fit("meta-llama/Meta-Llama-3.1-70B", "4090")
+    assert result.verdict == "does_not_fit"
+    assert result.plan.refusal is not None
+    assert result.plan.refusal.cause == "weights_too_big"
+    assert result.requests_running == 0
+    assert result.max_model_len_that_fits == 0
+
+
+def test_a_request_longer_than_the_pool_is_refused_and_the_length_that_fits_starts(
+    llama: ModelSpec,
+) -> None:
+    result = fit(llama, "4090", context=131072)
+    assert result.verdict == "does_not_fit"
+    assert result.plan.refusal is not None
+    assert result.plan.refusal.cause == "kv_below_one_request"
+    longest = result.max_model_len_that_fits
+    assert 0 < longest < 131072
+    assert fit(llama, "4090", context=longest).verdict == "fits"
+    assert fit(llama, "4090", context=longest + 16).verdict == "does_not_fit"
+
+
+def test_every_change_offered_fits_when_it_is_made(llama: ModelSpec) -> None:
+    result = fit(llama, "4090", context=65536)
+    assert result.changes_that_fit
+    for change in result.changes_that_fit:
+        again = result.engine.plan(change.deployment)
+        assert again.refusal is None, change.flags
+        assert again.kv_pool_tokens == change.kv_pool_tokens
+    keys = [change.key for change in result.changes_that_fit]
+    assert keys[0] == "max_model_len"
+    assert "kv_cache_dtype" in keys
+    assert "weights" in keys
+
+
+def test_pairs_are_tried_when_no_single_change_does() -> None:
+    result = fit("Qwen/Qwen2.5-72B-Instruct", "l40s", gpus=2, concurrency=8, context=32768)
+    assert result.verdict != "fits"
+    for change in result.changes_that_fit:
+        assert len(change.prices) in (1, 2)
+
+
+def test_memory_of_other_processes_counts(llama: ModelSpec) -> None:
+    # The same log series: 60.33 of 79.19 GiB free at start, 75.23 wanted: refused.
+    used = round(18.35 * GIB)
+    result = fit(llama, "h100", context=8192, util=0.95, used_bytes=used)
+    assert result.plan.refusal is not None
+    assert result.plan.refusal.cause == "free_below_budget"
+    assert [change.key for change in result.changes_that_fit][0] == "gpu_memory_utilization"
+
+
+def test_gpus_without_a_parallel_size_become_tensor_parallel(llama: ModelSpec) -> None:
+    result = fit(llama, "h100", gpus=4)
+    assert result.deployment.settings["tensor_parallel_size"].value == 4
+    assert result.deployment.node.count == 4
+
+
+def test_given_pool_bytes_rest_on_no_estimate(llama: ModelSpec) -> None:
+    result = fit(llama, "h100", context=8192, kv_cache_memory_bytes=20 * GIB)
+    assert result.plan.pool_is_exact
+    assert result.plan.kv_pool_tokens == 20 * GIB // (128 * 1024)
+    assert result.kv_pool_tokens_range == (163840, 163840)
+
+
+def test_auto_length_is_the_longest_that_fits(llama: ModelSpec) -> None:
+    auto = fit(llama, "4090", context=-1)
+    assert auto.verdict == "fits"
+    # It profiles with the tables of the full length, so a stated length may go a little further.
+    longest = fit(llama, "4090").max_model_len_that_fits
+    assert longest * 0.99 < auto.plan.max_model_len <= longest
+
+
+def test_a_node_and_an_accelerator_are_taken_as_they_are(llama: ModelSpec) -> None:
+    gpu = find_accelerator("a100-80gb")
+    by_accelerator = fit(llama, gpu, tp=2)
+    by_node = fit(llama, Node(accelerator=gpu, count=2))
+    assert by_accelerator.plan.kv_pool_tokens == by_node.plan.kv_pool_tokens
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"gpu": "h100", "concurrency": 0}, ["concurrency", "0"]),
+        ({"gpu": "h100", "concurrency": True}, ["concurrency"]),
+        ({"gpu": "h100", "gpus": -1}, ["gpus", "-1"]),
+        ({"gpu": "h100", "tp": 3}, ["3"]),
+        ({"gpu": "h100", "tp": 8, "gpus": 2}, ["8", "2"]),
+        ({"gpu": "h100", "util": 1.5}, ["gpu_memory_utilization", "1.5"]),
+        ({"gpu": "h100", "util": float("nan")}, ["gpu_memory_utilization", "nan"]),
+        ({"gpu": "h100", "context": 10**9}, ["max_model_len"]),
+        ({"gpu": "h100", "context": 0}, ["max_model_len", "0"]),
+        ({"gpu": "h100", "kv": "fp3"}, ["fp3"]),
+        ({"gpu": "h100", "weights": "int3"}, ["int3"]),
+        ({"gpu": "h100", "engine": "vllm@x"}, ["x"]),
+        ({"gpu": "h100", "engine": "tgi"}, ["tgi", "vllm"]),
+        ({"gpu": "h999"}, ["h999"]),
+        ({"gpu": "h100", "max_num_seq": 3}, ["max_num_seq", "max_num_seqs"]),
+        ({"gpu": "h100", "context": 4096, "request_tokens": 5000}, ["request_tokens", "5000"]),
+    ],
+)
+def test_bad_input_is_one_sentence_naming_the_field(
+    llama: ModelSpec, arguments: dict[str, object], words: list[str]
+) -> None:
+    with pytest.raises(TokenroomError) as caught:
+        fit(llama, **arguments)  # type: ignore[arg-type]
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    for word in words:
+        assert word in sentence
+
+
+def test_an_unknown_model_names_near_ones() -> None:
+    with pytest.raises(TokenroomError, match=r"llama"):
+        fit("llama-3.1-8bb", "h100")
