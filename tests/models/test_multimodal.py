@@ -303,3 +303,62 @@ def test_unknown_language_models_are_named() -> None:
 def test_cases_are_those_of_the_fixture(recorded_types: frozenset[str]) -> None:
     file = Path(__file__).parent.parent / "fixtures" / "models" / "tower_cases.json"
     assert set(json.loads(file.read_text(encoding="utf-8"))) == recorded_types
+
+
+# Sizes of models whose code is remote, in millions, as their checkpoints have them.
+@pytest.mark.parametrize(
+    ("config", "millions"),
+    [
+        (
+            {
+                "model_type": "internvl_chat",
+                "downsample_ratio": 0.5,
+                "max_dynamic_patch": 12,
+                "use_thumbnail": True,
+                "llm_config": {
+                    "model_type": "qwen2",
+                    "hidden_size": 3584,
+                    "intermediate_size": 18944,
+                    "num_hidden_layers": 28,
+                    "num_attention_heads": 28,
+                    "num_key_value_heads": 4,
+                    "vocab_size": 151674,
+                    "tie_word_embeddings": False,
+                },
+                "vision_config": {
+                    "hidden_size": 1024,
+                    "intermediate_size": 4096,
+                    "num_hidden_layers": 24,
+                    "num_attention_heads": 16,
+                    "image_size": 448,
+                    "patch_size": 14,
+                    "qkv_bias": True,
+                    "norm_type": "layer_norm",
+                },
+            },
+            7944,
+        ),
+        (
+            {
+                "model_type": "phi3_v",
+                "hidden_size": 3072,
+                "intermediate_size": 8192,
+                "num_hidden_layers": 32,
+                "num_attention_heads": 32,
+                "num_key_value_heads": 32,
+                "vocab_size": 32064,
+            },
+            4147,
+        ),
+    ],
+)
+def test_remote_models_have_their_published_size(config: dict[str, object], millions: int) -> None:
+    assert round(read_config(config, "m").parameters_total / 1e6) == millions
+
+
+def test_kimi_vl_reads_deepseek_with_moonvit() -> None:
+    text = {**_TEXT, "kv_lora_rank": 16, "q_lora_rank": None, "n_routed_experts": 8}
+    spec = _read("kimi_vl", text_config=text, vision_config={})
+    (tower,) = spec.towers
+    assert (tower.num_layers, tower.hidden_size) == (27, 1152)
+    assert tower.max_tokens_per_item == 1024

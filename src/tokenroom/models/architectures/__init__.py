@@ -289,6 +289,7 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "roberta",
         "xlm-roberta",
     ),
+    "multimodal_remote": ("internvl_chat", "kimi_vl"),
 }
 
 _MODULE_OF: Final[Mapping[str, str]] = {
