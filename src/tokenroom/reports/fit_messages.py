@@ -23,13 +23,14 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "fit.verdict.fits_with_less": ("FITS WITH LESS", "只能少放一些"),
     "fit.verdict.does_not_fit": ("DOES NOT FIT", "放不下"),
     "fit.holds": (
-        "{tokens} tokens of KV cache: {requests} requests of {length} tokens at once",
+        "{tokens} tokens of KV cache; requests of {length} tokens at once: {requests}",
         "KV 缓存可容 {tokens} 个 token：可同时容纳 {requests} 个长度 {length} 的请求",
     ),
     "fit.holds_less": (
-        "{asked} requests of {length} tokens were asked; {requests} run at once, "
-        "{waiting} wait outside the GPU",
-        "要求同时 {asked} 个长度 {length} 的请求；可同时运行 {requests} 个，其余 {waiting} 个在 GPU 之外排队",
+        "of {asked} requests of {length} tokens asked for, {requests} run at once and {waiting} "
+        "wait outside the GPU",
+        "要求同时 {asked} 个长度 {length} 的请求；"
+        "可同时运行 {requests} 个，其余 {waiting} 个在 GPU 之外排队",
     ),
     "fit.limited_by_seqs": (
         "max_num_seqs {max_num_seqs} is the limit, the pool itself would hold {held}",
@@ -55,7 +56,7 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "fit.line.budget": ("budget of the engine", "引擎预算"),
     "fit.line.weights": ("weights", "权重"),
     "fit.line.activation": ("activation peak, {phase}", "激活峰值（{phase}）"),
-    "fit.line.activation_decode": ("  of a decode step", "  解码步"),
+    "fit.line.activation_decode": ("of a decode step", "解码步"),
     "fit.line.cuda_graphs": ("CUDA graphs", "CUDA 图"),
     "fit.line.non_torch": ("outside PyTorch (kernels, NCCL)", "PyTorch 之外（内核、NCCL）"),
     "fit.line.buffers": ("runner's tables", "运行器的表"),
@@ -82,6 +83,7 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "fit.component.draft": ("draft model", "草稿模型"),
     "fit.component.lora": ("LoRA slots", "LoRA 槽位"),
     "fit.component.positions": ("position tables", "位置表"),
+    "fit.component.rounding": ("allocator rounding", "分配器取整"),
     "fit.component.other": ("other", "其他"),
     "fit.pool": (
         "Pool: {blocks} blocks of {block_size} tokens, maximum concurrency "
@@ -94,8 +96,8 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "fit.changes": ("What would make it fit, cheapest first:", "怎样才能放下（代价从小到大）："),
     "fit.change": (
-        "{tokens} tokens, {requests} requests at once",
-        "{tokens} 个 token，可同时 {requests} 个请求",
+        "{tokens} tokens; requests at once: {requests}",
+        "{tokens} 个 token；可同时处理的请求：{requests}",
     ),
     "fit.no_changes": (
         "No single change or pair of changes tried makes it fit.",
@@ -113,7 +115,8 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "refusal.weights_too_big": (
         "The weights and what runs beside them take {needed_bytes} a GPU and there are "
         "{available_bytes}: short of {missing_bytes} while loading.",
-        "每张 GPU 的权重等需要 {needed_bytes}，可用 {available_bytes}：加载时还缺 {missing_bytes}。",
+        "每张 GPU 的权重等需要 {needed_bytes}，可用 {available_bytes}："
+        "加载时还缺 {missing_bytes}。",
     ),
     "refusal.free_below_budget": (
         "The engine asks for {needed_bytes} a GPU (gpu_memory_utilization {utilization}) and "
@@ -124,7 +127,8 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "refusal.profile_peak": (
         "Profiling peaks at {needed_bytes} a GPU and the card has {available_bytes}: out of memory "
         "in the profile run ({phase}).",
-        "探测峰值为每张 GPU {needed_bytes}，而显卡只有 {available_bytes}：探测运行（{phase}）时显存不足。",
+        "探测峰值为每张 GPU {needed_bytes}，而显卡只有 {available_bytes}："
+        "探测运行（{phase}）时显存不足。",
     ),
     "refusal.no_room_for_kv": (
         "Weights, activation peak and reserve leave no room for the KV cache: the engine wants "
@@ -132,10 +136,10 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "权重、激活峰值和预留之后没有 KV 缓存的空间：每张 GPU 还缺 {missing_bytes}。",
     ),
     "refusal.kv_below_one_request": (
-        "One request of {max_model_len} tokens needs {needed_bytes} of KV cache a GPU and there are "
-        "{available_bytes}; the longest that starts is {longest} tokens.",
+        "One request of {max_model_len} tokens needs {needed_bytes} of KV cache a GPU and there "
+        "are {available_bytes}; the engine suggests {longest} tokens at most.",
         "一个长度 {max_model_len} 的请求每张 GPU 需要 {needed_bytes} 的 KV 缓存，可用 "
-        "{available_bytes}；能启动的最大长度为 {longest}。",
+        "{available_bytes}；引擎建议最大长度 {longest}。",
     ),
     "refusal.cuda_graphs": (
         "Capturing CUDA graphs takes the memory to {needed_bytes} a GPU and the card has "
@@ -196,8 +200,8 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "notice.assumption": ("{text}", "{text}"),
     "notice.unknown_flag": (
-        "{flag}",
-        "{flag}",
+        "the engine has no flag {flag}; it was left out",
+        "引擎没有参数 {flag}，已忽略",
     ),
     "notice.ignored_flags": (
         "these flags have no influence on memory and were left out: {flags}",

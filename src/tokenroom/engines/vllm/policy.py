@@ -542,6 +542,9 @@ def _weights(deployment: Deployment, rules: VersionRules, rank: int) -> dict[str
     found = {component.value: count for component, count in own.components.items()}
     if own.buffer_bytes:
         found["positions"] = own.buffer_bytes
+    rounding = own.allocated_bytes - own.total_bytes - own.buffer_bytes
+    if rounding:
+        found["rounding"] = rounding
     if deployment.draft is not None and rank == stages - 1:
         drafted = replace(ranks, pp=1, pp_rank=0, layer_partition=None)
         speculative = resolved.speculative
