@@ -165,7 +165,7 @@ def _read(model_type: str, **fields: object):
         ),
         # Twelve tiles and a thumbnail of 256 tokens each.
         ("internvl", {"vision_config": {}}, 13 * 256, 13 * 1025),
-        ("mllama", {"vision_config": {"image_size": 560}}, 1, 4 * 1601),
+        ("mllama", {"vision_config": {"image_size": 560}}, 4 * 1601, 4 * 1601),
     ],
 )
 def test_tokens_of_the_largest_image(

@@ -290,6 +290,23 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Clip:
+    """The longest video an encoder takes, as groups of frames that become tokens together.
+
+    Attributes:
+        tokens: Language-model tokens of a group.
+        encoder_tokens: Positions the encoder processes for a group.
+        groups: Groups of the longest video.
+        within_context: Shortened to what the longest sequence holds, to one group at least.
+    """
+
+    tokens: int
+    encoder_tokens: int
+    groups: int
+    within_context: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tower:
     """An encoder beside the language model (vision, audio) with its projector.
 
@@ -300,9 +317,12 @@ class Tower:
         hidden_size: Width.
         intermediate_size: Width of its FFN.
         num_heads: Attention heads.
-        max_tokens_per_item: Language-model tokens that the largest item (image, clip) becomes,
-            None when the configuration does not bound it.
+        max_tokens_per_item: Language-model tokens that the largest item (image, recording)
+            becomes, None when the configuration does not bound it.
         encoder_tokens_per_item: Positions the encoder itself processes for that item.
+        clip: The longest video, None when it takes none or its length is not known.
+        rotary: Queries and keys are rotated.
+        items_apart: Images or frames pass it one by one, not side by side.
     """
 
     name: str
@@ -313,6 +333,9 @@ class Tower:
     num_heads: int
     max_tokens_per_item: int | None = None
     encoder_tokens_per_item: int | None = None
+    clip: Clip | None = None
+    rotary: bool = False
+    items_apart: bool = False
 
     @property
     def parameters(self) -> int:

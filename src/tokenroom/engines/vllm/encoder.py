@@ -1,20 +1,28 @@
 """The multimodal part of vLLM's profile run: how many items it encodes and what they take.
 
 Sources: multimodal/encoder_budget.py ``MultiModalBudget``, v1/core/encoder_cache_manager.py
-``compute_mm_encoder_budget``, v1/worker/gpu_model_runner.py ``profile_run`` (0.19.0).
+``compute_mm_encoder_budget``, v1/worker/gpu_model_runner.py ``profile_run`` (0.19.0); what lives
+at once in a block: model_executor/models/{qwen2_5_vl,qwen3_vl,siglip,gemma4_mm}.py (0.19 to 0.33).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Final
 
 from tokenroom.engines.vllm.profile_inputs import ProfileInputs, Terms
 from tokenroom.engines.vllm.rules import VersionRules
-from tokenroom.models.spec import DTYPE_BITS, ModelSpec, Role, Tower
+from tokenroom.models.spec import DTYPE_BITS, ModelSpec, Role, Shard, Tower
 
 _MODALITY: Final = {"vision": "image", "audio": "audio"}
+
+_CHUNK_SHARE: Final = 10
+"""Part of the GPU that Gemma 4 bounds a batch of images by from 0.22 on (gemma4_mm.py
+``_encoder_chunk``), ..."""
+_CHUNK_BYTES_PER_POSITION: Final = 4 * 8
+"""... reckoning this much for each position and each row of the position table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,13 +31,28 @@ class EncoderBatch:
 
     Attributes:
         tower: The encoder they pass.
+        modality: ``"image"``, ``"video"`` or ``"audio"``.
         items: How many of the largest items fit the budget.
+        item_tokens: Language-model tokens of one.
+        item_positions: Positions the encoder processes for one.
         budget_tokens: Encoder budget and cache size in language-model tokens.
     """
 
     tower: Tower
+    modality: str
     items: int
+    item_tokens: int
+    item_positions: int
     budget_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class _Item:
+    """The largest item of a modality; they order by tokens, then by name."""
+
+    tokens: int
+    modality: str
+    positions: int
 
 
 def encoder_batch(spec: ModelSpec, inputs: ProfileInputs) -> EncoderBatch | None:
@@ -39,22 +62,40 @@ def encoder_batch(spec: ModelSpec, inputs: ProfileInputs) -> EncoderBatch | None
     modality with the most tokens an item is encoded, as many items as the budget and the
     requests of a step hold.
     """
-    if not spec.towers or inputs.language_model_only:
+    if inputs.language_model_only:
         return None
-    towers = [
-        tower
-        for tower in spec.towers
-        if tower.max_tokens_per_item and inputs.mm_limits.get(_MODALITY[tower.name], 1) > 0
-    ]
-    if not towers:
+    found = [(item, tower) for tower in spec.towers for item in _items(tower, inputs)]
+    if not found:
         return None
-    tower = max(towers, key=lambda each: (each.max_tokens_per_item or 0, each.name))
-    item_tokens = tower.max_tokens_per_item or 1
-    budget_tokens = max(inputs.max_num_batched_tokens, item_tokens)
-    limit = inputs.mm_limits.get(_MODALITY[tower.name], inputs.max_model_len)
-    per_prompt = max(1, min(limit, inputs.max_model_len // item_tokens))
-    items = max(1, min(budget_tokens // item_tokens, inputs.max_num_seqs * per_prompt))
-    return EncoderBatch(tower=tower, items=items, budget_tokens=budget_tokens)
+    item, tower = max(found, key=lambda pair: pair[0])
+    budget_tokens = max(inputs.max_num_batched_tokens, item.tokens)
+    limit = inputs.mm_limits.get(item.modality, inputs.max_model_len)
+    per_prompt = max(1, min(limit, inputs.max_model_len // item.tokens))
+    items = max(1, min(budget_tokens // item.tokens, inputs.max_num_seqs * per_prompt))
+    return EncoderBatch(
+        tower=tower,
+        modality=item.modality,
+        items=items,
+        item_tokens=item.tokens,
+        item_positions=item.positions,
+        budget_tokens=budget_tokens,
+    )
+
+
+def _items(tower: Tower, inputs: ProfileInputs) -> Iterator[_Item]:
+    """The largest items of the modalities that pass an encoder and are not limited to none."""
+    modality = _MODALITY[tower.name]
+    if tower.max_tokens_per_item and inputs.mm_limits.get(modality, 1) > 0:
+        positions = tower.encoder_tokens_per_item or 0
+        yield _Item(tokens=tower.max_tokens_per_item, modality=modality, positions=positions)
+    clip = tower.clip
+    if clip is not None and inputs.mm_limits.get("video", 1) > 0:
+        groups = clip.groups
+        if clip.within_context:
+            groups = max(1, min(groups, inputs.max_model_len // clip.tokens))
+        yield _Item(
+            tokens=groups * clip.tokens, modality="video", positions=groups * clip.encoder_tokens
+        )
 
 
 def kept_terms(
@@ -68,11 +109,10 @@ def kept_terms(
     if batch is None:
         return ()
     width = DTYPE_BITS[inputs.dtype] // 8
-    tower = batch.tower
-    positions = tower.encoder_tokens_per_item or 0
-    outputs = batch.items * (tower.max_tokens_per_item or 0) * spec.hidden_size * width
+    outputs = batch.items * batch.item_tokens * spec.hidden_size * width
+    positions = batch.items * batch.item_positions
     return (
-        ("encoder_inputs", batch.items * positions * _input_elements(tower) * width),
+        ("encoder_inputs", positions * _input_elements(batch.tower) * width),
         ("encoder_outputs", outputs),
     )
 
@@ -80,20 +120,61 @@ def kept_terms(
 def running_terms(
     spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules, *, second_runner: bool
 ) -> Terms:
-    """What the encoder's widest moment adds: its feed-forward block over every position."""
+    """What the encoder's widest moment adds: attention or feed-forward of a block.
+
+    Both hold the residual and its norm; the position embeddings of encoders that interpolate them
+    live as long as the blocks run. Attention holds queries, keys and values, a copy of queries and
+    keys and the rotated ones where they are rotated, and its output; the feed-forward block holds
+    its projections (two where it is gated) and the activated one.
+    """
     batch = _profiled(spec, inputs, rules, second_runner)
     if batch is None:
         return ()
     width = DTYPE_BITS[inputs.dtype] // 8
     tower = batch.tower
-    positions = batch.items * (tower.encoder_tokens_per_item or 0)
-    inner = -(-tower.intermediate_size // inputs.tensor_parallel_size)
-    return (
-        ("encoder_residual", positions * tower.hidden_size * width),
-        ("encoder_normed", positions * tower.hidden_size * width),
-        ("encoder_up", positions * inner * width),
+    positions = _positions_at_once(batch, inputs, rules)
+    divided = any(weight.shard is Shard.COLUMN for weight in tower.weights)
+    ranks = inputs.tensor_parallel_size if divided else 1
+    inner = -(-tower.intermediate_size // ranks)
+    attended = -(-tower.hidden_size // ranks)
+    gated = any(".gate_proj" in weight.name for weight in tower.weights)
+    interpolates = tower.rotary and any("pos_embed" in weight.name for weight in tower.weights)
+    block = positions * tower.hidden_size * width
+    shared = [("encoder_residual", block), ("encoder_normed", block)]
+    if interpolates:
+        shared.append(("encoder_positions", block))
+    attention = [("encoder_qkv", positions * 3 * attended * width)]
+    if tower.rotary:
+        attention.append(("encoder_rotation", positions * 4 * attended * width))
+    attention.append(("encoder_attended", positions * attended * width))
+    feed_forward = [
+        ("encoder_up", positions * (2 if gated else 1) * inner * width),
         ("encoder_activated", positions * inner * width),
-    )
+    ]
+    return (*shared, *max(attention, feed_forward, key=_total))
+
+
+def _positions_at_once(batch: EncoderBatch, inputs: ProfileInputs, rules: VersionRules) -> int:
+    """Positions that pass the encoder side by side."""
+    tower, every = batch.tower, batch.items * batch.item_positions
+    if not tower.items_apart:
+        return every
+    clip = tower.clip
+    is_clip = batch.modality == "video" and clip is not None
+    one = clip.encoder_tokens if is_clip and clip is not None else batch.item_positions
+    if rules.version < (0, 22, 0):
+        return one
+    rows = max((weight.shape[-2] for weight in tower.weights if _is_table(weight.name)), default=1)
+    bound = inputs.accelerator.memory_bytes // _CHUNK_SHARE
+    return min(every, max(one, bound // (_CHUNK_BYTES_PER_POSITION * rows) // one * one))
+
+
+def _is_table(name: str) -> bool:
+    return "position_embedding_table" in name
+
+
+def _total(terms: list[tuple[str, int]]) -> int:
+    return sum(size for _, size in terms)
 
 
 def _profiled(
@@ -109,6 +190,6 @@ def _profiled(
 def _input_elements(tower: Tower) -> int:
     """Values of one position's input: what the patch convolution reads."""
     for weight in tower.weights:
-        if weight.role is Role.CONV or "patch" in weight.name:
+        if weight.role is Role.CONV or (weight.role is Role.LINEAR and "patch" in weight.name):
             return prod(weight.shape[1:])
     return tower.hidden_size

@@ -7,6 +7,7 @@ vLLM 0.33's processing classes compute them (``model_executor/models/<type>.py``
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import Final
 
@@ -34,7 +35,7 @@ from tokenroom.models.architectures.towers import (
     siglip,
 )
 from tokenroom.models.config import Config
-from tokenroom.models.spec import ModelSpec, Tower, Weight
+from tokenroom.models.spec import Clip, ModelSpec, Tower, Weight
 
 PROJECTOR: Final = "model.multi_modal_projector"
 TOWER: Final = "model.vision_tower"
@@ -133,7 +134,7 @@ def mllama(config: Config, name: str) -> ModelSpec:
     tower = vision_tower(
         vision,
         weights,
-        tokens=1,
+        tokens=tiles * count,  # of the cross-attention cache; the text holds one placeholder
         encoder_tokens=tiles * count,
         num_layers=layers + global_layers,
         num_heads=vision.integer("attention_heads", "num_attention_heads"),
@@ -381,20 +382,21 @@ def _gemma4_vision(config: Config, spec: ModelSpec) -> Tower | None:
         linear("model.embed_vision.embedding_projection", spec.hidden_size, width),
     )
     image = vision.integer("default_output_length", default=_GEMMA4_IMAGE_TOKENS)
-    clip = _GEMMA4_FRAMES * (_GEMMA4_FRAME_TOKENS + 8)
-    return vision_tower(
-        vision,
-        weights,
-        tokens=max(image, clip),
-        encoder_tokens=max(image, _GEMMA4_FRAMES * _GEMMA4_FRAME_TOKENS) * pool**2,
+    tower = vision_tower(vision, weights, tokens=image, encoder_tokens=image * pool**2)
+    clip = Clip(
+        tokens=_GEMMA4_FRAME_TOKENS + 8,
+        encoder_tokens=_GEMMA4_FRAME_TOKENS * pool**2,
+        groups=_GEMMA4_FRAMES,
     )
+    return replace(tower, clip=clip, rotary=True, items_apart=True)
 
 
 _GEMMA4_IMAGE_TOKENS: Final = 280
 _GEMMA4_FRAMES: Final = 32
 _GEMMA4_FRAME_TOKENS: Final = 70
 # A video has at most 32 frames of 70 tokens, each with 8 more around it; it becomes more tokens
-# than an image does. Source: vLLM 0.33 ``gemma4_mm.py`` (``get_mm_max_tokens_per_item``).
+# than an image does. Source: vLLM 0.33 ``gemma4_mm.py`` (``get_mm_max_tokens_per_item``); frames
+# pass the encoder one by one in 0.19 and 0.21, in bounded batches since.
 
 _GEMMA4_AUDIO_TOKENS: Final = 750
 """Thirty seconds of audio at 40 ms a token (vLLM 0.33 ``gemma4_mm.py``)."""

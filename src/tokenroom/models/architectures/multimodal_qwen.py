@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from tokenroom.models.architectures import Builder
@@ -36,13 +37,16 @@ from tokenroom.models.architectures.towers import (
     side,
 )
 from tokenroom.models.config import Config
-from tokenroom.models.spec import ModelSpec, Tower, Weight
+from tokenroom.models.spec import Clip, ModelSpec, Tower, Weight
 
 QWEN2_PIXELS: Final = 12_845_056
 """``max_pixels`` of the published Qwen2-VL and Qwen2.5-VL preprocessors."""
 
 QWEN3_PIXELS: Final = 16_777_216
 """``longest_edge`` of the published Qwen3-VL and Qwen3.5 preprocessors."""
+
+QWEN3_VIDEO_PIXELS: Final = 25_165_824
+"""``longest_edge`` of the published Qwen3-VL video preprocessors, over both frames of a pair."""
 
 GLM_PIXELS: Final = 9_633_792
 """``longest_edge`` of the published GLM-4.1V and GLM-4.5V preprocessors."""
@@ -83,11 +87,12 @@ def _tower(
     weights: tuple[Weight, ...],
     pixels: int,
     *,
+    clip: Clip | None = None,
     hidden_size: int | None = None,
     intermediate_size: int | None = None,
 ) -> Tower:
     tokens, seen = largest_image(vision, pixels)
-    return vision_tower(
+    tower = vision_tower(
         vision,
         weights,
         tokens=tokens,
@@ -97,6 +102,26 @@ def _tower(
         hidden_size=hidden_size,
         intermediate_size=intermediate_size,
     )
+    return replace(tower, clip=clip, rotary=True)
+
+
+def _qwen2_clip(vision: Config) -> Clip:
+    """Seven pairs of frames as large as images, or as many as the longest sequence holds.
+
+    Source: vLLM 0.11 to 0.33 ``qwen2_vl.py`` (``_MAX_FRAMES_PER_VIDEO`` 14,
+    ``get_num_frames_with_most_features``).
+    """
+    tokens, seen = largest_image(vision, QWEN2_PIXELS)
+    return Clip(tokens=tokens, encoder_tokens=seen, groups=7, within_context=True)
+
+
+def _qwen3_clip(vision: Config) -> Clip:
+    """One pair of frames that takes all pixels a video may have.
+
+    Source: vLLM 0.19 to 0.33 ``qwen3_vl.py`` (``get_max_video_tokens``).
+    """
+    tokens, seen = largest_image(vision, QWEN3_VIDEO_PIXELS // 2)
+    return Clip(tokens=tokens, encoder_tokens=seen, groups=1)
 
 
 def _text(config: Config, name: str, text_type: str) -> ModelSpec:
@@ -138,7 +163,14 @@ def qwen2_vl(config: Config, name: str) -> ModelSpec:
         column("model.visual.merger.mlp.0", width * merge, width * merge),
         row("model.visual.merger.mlp.2", out, width * merge),
     )
-    tower = _tower(vision, weights, QWEN2_PIXELS, hidden_size=width, intermediate_size=inner)
+    tower = _tower(
+        vision,
+        weights,
+        QWEN2_PIXELS,
+        clip=_qwen2_clip(vision),
+        hidden_size=width,
+        intermediate_size=inner,
+    )
     spec = _merged_tie(config, spec)
     return wrap(spec, [tower], assumptions=(pixel_sentence(QWEN2_PIXELS),))
 
@@ -177,7 +209,8 @@ def qwen2_5_vl(config: Config, name: str) -> ModelSpec:
     """Qwen2.5-VL."""
     spec = _text(config, name, "qwen2_5_vl_text")
     vision = config.sub("vision_config", "qwen2_5_vl_vision", fixed=True)
-    tower = _tower(vision, qwen2_5_encoder(vision, "model.visual", fused=True), QWEN2_PIXELS)
+    weights = qwen2_5_encoder(vision, "model.visual", fused=True)
+    tower = _tower(vision, weights, QWEN2_PIXELS, clip=_qwen2_clip(vision))
     spec = _merged_tie(config, spec)
     return wrap(spec, [tower], assumptions=(pixel_sentence(QWEN2_PIXELS),))
 
@@ -243,7 +276,7 @@ def _qwen3(
     spec = language_model(config, name, fixed=text_type)
     vision = config.sub("vision_config", vision_type, fixed=True)
     weights = qwen3_encoder(vision, "model.visual", deepstack=deepstack)
-    tower = _tower(vision, weights, QWEN3_PIXELS)
+    tower = _tower(vision, weights, QWEN3_PIXELS, clip=_qwen3_clip(vision))
     tied = ties(config, spec) if tie else False
     return wrap(spec, [tower], tied=tied, assumptions=(pixel_sentence(QWEN3_PIXELS),))
 
