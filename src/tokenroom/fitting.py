@@ -99,7 +99,13 @@ class FitResult:
             Notice(key="assumption", values={"text": text})
             for text in (*self.notes, *self.deployment.spec.assumptions)
         )
-        return assumed + self.deployment.notices + self.plan.notices
+        found = assumed + self.deployment.notices + self.plan.notices
+        said = " ".join(self.notes)
+        return tuple(
+            notice
+            for notice in found
+            if notice.key != "unknown_flag" or str(notice.values["flag"]) not in said
+        )
 
     @cached_property
     def kv_pool_tokens_range(self) -> tuple[int, int]:

@@ -73,7 +73,7 @@ def draw_bar(
     line = Text(no_wrap=True)
     for segment, count in zip(bar.segments, cells, strict=True):
         line.append(_FILLS[segment.kind][fill] * count, style=_FILLS[segment.kind][2])
-    end = round(bar.capacity_bytes / scale * columns)
+    end = round(bar.limit_bytes / scale * columns)
     if bar.missing_bytes:
         line = line[:end]
         line.append("│" if not fill else "|", style="bold")
@@ -98,6 +98,14 @@ def draw_bar(
 
 def _raise_broken_pipe() -> None:
     raise BrokenPipeError
+
+
+def segment_mark(kind: str, encoding: str = "utf-8") -> Text:
+    """The fill that :func:`draw_bar` gives segments of this kind, as one character."""
+    from rich.text import Text
+
+    fills = _FILLS[kind]
+    return Text(fills[0 if "utf" in encoding.lower() else 1], style=fills[2])
 
 
 def _cells(sizes: list[int], scale: int, columns: int) -> list[int]:

@@ -37,11 +37,14 @@ class Bar:
         title: Which one, for example ``"GPU 0-3"``.
         segments: Its parts from the bottom; what lies above the capacity does not fit.
         capacity_bytes: All there is.
+        fitting_bytes: How much of the stack fits, when an engine allows itself less than there is;
+            None when everything up to the capacity fits.
     """
 
     title: str
     segments: Sequence[BarSegment]
     capacity_bytes: int
+    fitting_bytes: int | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -49,9 +52,14 @@ class Bar:
         return sum(segment.num_bytes for segment in self.segments)
 
     @property
+    def limit_bytes(self) -> int:
+        """Height above which the stack does not fit."""
+        return self.capacity_bytes if self.fitting_bytes is None else self.fitting_bytes
+
+    @property
     def missing_bytes(self) -> int:
         """What does not fit; 0 when everything does."""
-        return max(0, self.total_bytes - self.capacity_bytes)
+        return max(0, self.total_bytes - self.limit_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

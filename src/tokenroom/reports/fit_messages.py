@@ -245,6 +245,10 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "大小单位为 GiB，取余量最小的 GPU。",
     ),
     "sweep.fixed": ("weights and reserve", "权重与预留"),
+    "fit.plot.title": (
+        "{model}\n{count} x {gpu}, {engine} {version}",
+        "{model}\n{count} x {gpu}，{engine} {version}",
+    ),
     "fit.plot.gpu": ("each GPU", "每张 GPU"),
     "fit.plot.stage": ("pipeline stage {stage}", "流水线第 {stage} 级"),
 }

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokenroom.fitting import FitResult
+from tokenroom.growth import SweepPoint
 from tokenroom.reports.figures import Curve
-from tokenroom.reports.fit_text import distinct_stages, fit_title, stage_bar
+from tokenroom.reports.fit_text import distinct_stages, engine_name, stage_bar
 from tokenroom.reports.messages import Language, message
 from tokenroom.reports.plots import plot_curves, plot_memory_bar, usable_language
-from tokenroom.growth import SweepPoint
 
 
 def plot_fit(result: FitResult, file: Path, language: Language) -> None:
@@ -30,7 +30,7 @@ def plot_fit(result: FitResult, file: Path, language: Language) -> None:
     plot_memory_bar(
         bars,
         file,
-        title=fit_title(result, language),
+        title=_title(result, language),
         language=language,
         budget_bytes=stages[0].budget_bytes,
     )
@@ -77,23 +77,38 @@ def plot_sweep(
         plot_curves(
             curves,
             file,
-            title=fit_title(result, language),
+            title=_title(result, language),
             x_label=message("sweep.concurrency", language),
             language=language,
             capacity_bytes=result.governing_stage.total_bytes,
         )
         return
+    shown = [point for point in points if point.requests_running] or list(points)
     plot_curves(
         [
             Curve(
                 label=message("sweep.held", language),
-                xs=xs,
-                ys=[point.requests_running for point in points],
+                xs=[point.value for point in shown],
+                ys=[point.requests_running for point in shown],
             )
         ],
         file,
-        title=fit_title(result, language),
+        title=_title(result, language),
         x_label=message("sweep.context", language),
         y_label=message("sweep.held", language),
         language=language,
+        logarithmic=True,
+    )
+
+
+def _title(result: FitResult, language: Language) -> str:
+    deployment = result.deployment
+    return message(
+        "fit.plot.title",
+        language,
+        model=deployment.spec.name,
+        count=deployment.node.count,
+        gpu=deployment.node.accelerator.name,
+        engine=engine_name(deployment.engine),
+        version=deployment.version,
     )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from tokenroom.engines.policy import Estimate, StageMemory
 from tokenroom.fitting import FitResult
+from tokenroom.growth import SweepPoint
 from tokenroom.memory.ledger import Line
-from tokenroom.reports.console import draw_bar
+from tokenroom.reports.console import draw_bar, segment_mark
 from tokenroom.reports.figures import Bar, BarSegment
 from tokenroom.reports.messages import (
     Language,
@@ -17,7 +18,6 @@ from tokenroom.reports.messages import (
     notice_text,
     refusal_text,
 )
-from tokenroom.growth import SweepPoint
 from tokenroom.units import GIB, format_bytes, format_parameters
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def stage_bar(result: FitResult, stage: StageMemory, language: Language, title: 
         wanted = refusal.needed_bytes
     parts = (
         ("context", stage.context_bytes),
-        ("reserve", stage.non_torch.num_bytes),
+        ("reserve", stage.non_torch.num_bytes + stage.buffers_bytes),
         ("weights", stage.weights_bytes),
         ("graphs", stage.cuda_graphs.num_bytes),
         ("activation", stage.activation.num_bytes),
@@ -137,7 +137,15 @@ def stage_bar(result: FitResult, stage: StageMemory, language: Language, title: 
                 kind="free",
             )
         )
-    return Bar(title=title, segments=segments, capacity_bytes=stage.total_bytes)
+    fitting = None
+    if wanted > stage.kv_pool_bytes:  # the engine keeps to its budget, whatever the card has
+        fitting = used - wanted + stage.kv_pool_bytes
+    return Bar(
+        title=title,
+        segments=segments,
+        capacity_bytes=stage.total_bytes,
+        fitting_bytes=fitting,
+    )
 
 
 def fit_title(result: FitResult, language: Language) -> str:
@@ -149,12 +157,13 @@ def fit_title(result: FitResult, language: Language) -> str:
         model=deployment.spec.name,
         count=deployment.node.count,
         gpu=deployment.node.accelerator.name,
-        engine=_engine_name(deployment.engine),
+        engine=engine_name(deployment.engine),
         version=deployment.version,
     )
 
 
-def _engine_name(engine: str) -> str:
+def engine_name(engine: str) -> str:
+    """An engine's name as it writes it itself."""
     return {"vllm": "vLLM"}.get(engine, engine)
 
 
@@ -222,6 +231,7 @@ def distinct_stages(result: FitResult) -> Iterator[StageMemory]:
 
 def _print_stage(out: Console, result: FitResult, stage: StageMemory, language: Language) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     heading = message("fit.ledger", language)
     if len(result.plan.stages) > 1:
@@ -230,40 +240,48 @@ def _print_stage(out: Console, result: FitResult, stage: StageMemory, language: 
     table.add_column(heading, no_wrap=True)
     table.add_column(message("fit.column.bytes", language), justify="right", no_wrap=True)
     table.add_column(message("fit.column.range", language), justify="right", no_wrap=True)
-    exact = message("fit.exact", language)
 
-    def add(label: str, num_bytes: int, note: str = "", style: str = "") -> None:
-        table.add_row(label, _gib(num_bytes), note, style=style)
+    def add(kind: str, label: str, num_bytes: int, note: str = "", style: str = "") -> None:
+        mark = segment_mark(kind, out.encoding) if kind else Text(" ")
+        table.add_row(mark + Text(f" {label}", style=style), Text(_gib(num_bytes), style), note)
 
     def line(name: str) -> str:
         return message(f"fit.line.{name}", language)
 
-    add(line("weights"), stage.weights_bytes, exact)
+    add("weights", line("weights"), stage.weights_bytes, message("fit.exact", language))
     parts = sorted(stage.weights.items(), key=lambda part: part[1], reverse=True)
     if len(parts) > 1:
         for component, num_bytes in parts:
-            add("  " + message(f"fit.component.{component}", language), num_bytes, "", "dim")
+            add("", "  " + message(f"fit.component.{component}", language), num_bytes, "", "dim")
     phase = message(f"fit.phase.{stage.activation.phase}", language)
-    add(
-        message("fit.line.activation", language, phase=phase),
-        stage.activation.num_bytes,
-        _range(stage.activation),
-    )
-    add(line("activation_decode"), stage.activation_decode_bytes, "", "dim")
-    add(line("cuda_graphs"), stage.cuda_graphs.num_bytes, _range(stage.cuda_graphs))
-    add(line("non_torch"), stage.non_torch.num_bytes, _range(stage.non_torch))
-    add(line("buffers"), stage.buffers_bytes)
-    add(line("context"), stage.context_bytes)
-    add(line("kv_pool"), stage.kv_pool_bytes, "", "bold")
+    label = message("fit.line.activation", language, phase=phase)
+    add("activation", label, stage.activation.num_bytes, _range(stage.activation))
+    add("", "  " + line("activation_decode"), stage.activation_decode_bytes, "", "dim")
+    add("graphs", line("cuda_graphs"), stage.cuda_graphs.num_bytes, _range(stage.cuda_graphs))
+    add("reserve", line("non_torch"), stage.non_torch.num_bytes, _range(stage.non_torch))
+    add("reserve", line("buffers"), stage.buffers_bytes)
+    add("context", line("context"), stage.context_bytes)
+    add("kv", line("kv_pool"), stage.kv_pool_bytes, _pool_range(result, stage), "bold")
     if stage.free_bytes >= 0:
-        add(line("free"), stage.free_bytes)
+        add("free", line("free"), stage.free_bytes)
     else:
-        add(line("short"), -stage.free_bytes, "", "bold red")
-    add(line("total"), stage.total_bytes, "", "bold")
+        add("", line("short"), -stage.free_bytes, "", "bold red")
+    add("", line("total"), stage.total_bytes, "", "bold")
     out.print(table)
     bar = stage_bar(result, stage, language)
-    # The table above is the legend in figures: only the bar itself is drawn here.
-    out.print(draw_bar(bar, width=out.width, encoding=out.encoding)[0], no_wrap=True)
+    # The table above is the legend: only the bar itself is drawn here.
+    out.print(
+        draw_bar(bar, width=out.width, language=language, encoding=out.encoding)[0], no_wrap=True
+    )
+
+
+def _pool_range(result: FitResult, stage: StageMemory) -> str:
+    """The pool of the governing rank at the ends of the estimates' ranges."""
+    tokens = result.plan.kv_pool_tokens
+    if not tokens or stage is not result.governing_stage:
+        return ""
+    ends = (stage.kv_pool_bytes * end / tokens for end in result.kv_pool_tokens_range)
+    return " … ".join(f"{end / GIB:.2f}" for end in ends)
 
 
 def _pool_lines(result: FitResult, language: Language) -> Iterator[str]:

@@ -124,6 +124,7 @@ def plot_curves(
     y_label: str | None = None,
     language: Language = Language.ENGLISH,
     capacity_bytes: int | None = None,
+    logarithmic: bool = False,
 ) -> None:
     """Curves over one axis, each labelled at its end.
 
@@ -135,6 +136,7 @@ def plot_curves(
         y_label: Of the axis of ``ys``; None when they are bytes, which are drawn as GiB.
         language: Of what this module writes itself.
         capacity_bytes: A line at that memory, with what lies above it hatched.
+        logarithmic: Both axes double at equal steps; for what falls as one over something.
 
     Raises:
         TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
@@ -151,7 +153,14 @@ def plot_curves(
             )
             ends.append((heights[-1], curve.label, color))
         axes.set_xlim(min(curve.xs[0] for curve in curves), max(curve.xs[-1] for curve in curves))
-        axes.set_ylim(0, None)
+        if logarithmic:
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log", base=2)
+            axes.set_xticks(sorted({x for curve in curves for x in curve.xs}))
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+            axes.minorticks_off()
+        else:
+            axes.set_ylim(0, None)
         if capacity_bytes is not None:
             _draw_capacity(axes, capacity_bytes / unit, capacity_bytes, language)
         _dress(axes, title=title, y_label=y_label or message("plot.memory", language))
@@ -167,7 +176,7 @@ def _draw_bar(axes: Axes, position: int, bar: Bar, language: Language) -> None:
     bottom = 0
     labels: list[_Label] = []
     for segment in bar.segments:
-        pieces = _split(bottom, bottom + segment.num_bytes, bar.capacity_bytes)
+        pieces = _split(bottom, bottom + segment.num_bytes, bar.limit_bytes)
         for low, high, fits in pieces:
             axes.bar(
                 position - 0.06,
@@ -187,7 +196,7 @@ def _draw_bar(axes: Axes, position: int, bar: Bar, language: Language) -> None:
         bottom += segment.num_bytes
     if bar.missing_bytes:
         text = f"{message('segment.missing', language)}  {format_gib(bar.missing_bytes)}"
-        labels.append(((bar.capacity_bytes + bar.total_bytes) / 2 / GIB, text, _ALARM))
+        labels.append(((bar.limit_bytes + bar.total_bytes) / 2 / GIB, text, _ALARM))
     edge, start = position + 0.12, position + 0.17
     distance = axes.get_ylim()[1] * 0.044
     labels.sort()
@@ -212,9 +221,9 @@ def _text_color(kind: str) -> str:
     return _ACCENT if kind == "kv" else _INK
 
 
-def _split(low: int, high: int, capacity: int) -> list[tuple[int, int, bool]]:
-    """A part as what lies below the capacity and what lies above it, the empty ones left out."""
-    pieces = [(low, min(high, capacity), True), (max(low, capacity), high, False)]
+def _split(low: int, high: int, limit: int) -> list[tuple[int, int, bool]]:
+    """A part as what lies below the limit and what lies above it, the empty ones left out."""
+    pieces = [(low, min(high, limit), True), (max(low, limit), high, False)]
     return [piece for piece in pieces if piece[1] > piece[0]]
 
 
