@@ -362,3 +362,15 @@ def test_kimi_vl_reads_deepseek_with_moonvit() -> None:
     (tower,) = spec.towers
     assert (tower.num_layers, tower.hidden_size) == (27, 1152)
     assert tower.max_tokens_per_item == 1024
+
+
+def test_gemma3n_equals_transformers() -> None:
+    # Counted once with transformers 5.24 and timm 1.0.31 from the class defaults.
+    spec = _read("gemma3n", text_config={}, vision_config={}, audio_config={})
+    assert spec.parameters_total == 7_818_517_072
+    assert [tower.max_tokens_per_item for tower in spec.towers] == [256, 188]
+
+
+def test_gemma3n_knows_one_image_encoder() -> None:
+    with pytest.raises(ModelError, match="mobilenetv5_300m_enc"):
+        _read("gemma3n", text_config={}, vision_config={"architecture": "resnet50"})

@@ -290,6 +290,7 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "xlm-roberta",
     ),
     "multimodal_remote": ("internvl_chat", "kimi_vl"),
+    "multimodal_gemma3n": ("gemma3n",),
 }
 
 _MODULE_OF: Final[Mapping[str, str]] = {
