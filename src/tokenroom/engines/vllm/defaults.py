@@ -7,8 +7,7 @@ the engine's default, which may depend on the GPU and the model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import ceil
 from typing import Any, Final
 
@@ -23,19 +22,16 @@ from tokenroom.engines.vllm.attention_backend import (
 from tokenroom.engines.vllm.default_rules import DefaultRules, default_rules
 from tokenroom.engines.vllm.graph_sizes import GraphRequest, capture_sizes
 from tokenroom.engines.vllm.model_length import ModelLength, check_length, model_length
-from tokenroom.engines.vllm.rules import SecondRunner, rules_for
+from tokenroom.engines.vllm.model_traits import model_traits
+from tokenroom.engines.vllm.overlap import overlap_obstacle, runs_second_runner
+from tokenroom.engines.vllm.resolved import ResolvedSettings
+from tokenroom.engines.vllm.rules import rules_for
 from tokenroom.engines.vllm.settings import SpeculativeSettings, VLLMSettings
 from tokenroom.hardware.accelerator import Accelerator, Node
-from tokenroom.models.spec import (
-    Attention,
-    LatentAttention,
-    Mixer,
-    ModelSpec,
-    MoEFFN,
-    Recurrence,
-    Recurrent,
-)
+from tokenroom.models.spec import ModelSpec
 from tokenroom.units import GIB
+
+__all__ = ["ResolvedSettings", "resolve"]
 
 _DTYPE_NAMES: Final = {
     "half": "float16",
@@ -47,165 +43,8 @@ _DTYPE_NAMES: Final = {
 _NO_HALF: Final = frozenset(
     {"gemma2", "gemma3", "gemma3_text", "glm4"}
 )  # config/model.py _FLOAT16_NOT_SUPPORTED_MODELS
-_POOLING_SUFFIXES: Final = (
-    *("ForTextEncoding", "EmbeddingModel", "ForSequenceClassification", "ForTokenClassification"),
-    *("ForAudioClassification", "ForImageClassification", "ForVideoClassification"),
-    *("ClassificationModel", "ForRewardModeling", "RewardModel"),
-)
-_GENERATING_SUFFIXES: Final = (
-    *("ForCausalLM", "ForConditionalGeneration", "ChatModel", "LMHeadModel"),
-)
-_POOLING_TASKS: Final = frozenset(
-    {"embed", "embedding", "classify", "score", "reward", "encode", "plugin"}
-)
-_EAGLE_METHODS: Final = frozenset(
-    {"eagle", "eagle3", "mtp", "extract_hidden_states", "deepseek_mtp", "gemma4_mtp"}
-)
-#: Recurrences whose every state block can be kept for prefix caching
-#: (model_executor/models/interfaces.py ``SupportsMambaPrefixCaching``).
-_KEEPS_EVERY_STATE: Final = frozenset({Recurrence.MAMBA1, Recurrence.MAMBA2})
 _GRAPH_MODE_OF_LEVEL: Final = ("NONE", "PIECEWISE", "FULL_AND_PIECEWISE", "FULL_AND_PIECEWISE")
 _WITHOUT_PIECEWISE: Final = {"PIECEWISE": "NONE", "FULL_AND_PIECEWISE": "FULL_DECODE_ONLY"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelTraits:
-    """What defaults depend on of a model.
-
-    Attributes:
-        attention_free: No layer caches keys.
-        hybrid: Layers with and without a growing cache.
-        encoder_only: Bidirectional layers alone.
-        encoder_decoder: A sequence-to-sequence model.
-        pooling: It answers with vectors or scores, not with text.
-        has_experts: A layer is a mixture of experts.
-        latent: The latent attention, None for none.
-        attention: A plain attention layer (full before sliding), None for none.
-        keeps_every_state: Its recurrent layers are of a kind that can keep every state block.
-    """
-
-    attention_free: bool
-    hybrid: bool
-    encoder_only: bool
-    encoder_decoder: bool
-    pooling: bool
-    has_experts: bool
-    latent: LatentAttention | None
-    attention: Attention | None
-    keeps_every_state: bool
-
-    @property
-    def num_heads(self) -> int:
-        """Query heads of the whole model, 0 without attention."""
-        mixer = self.latent or self.attention
-        return 0 if mixer is None else mixer.num_heads
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedSettings:
-    """Every setting filled in; sizes in bytes, lengths in tokens.
-
-    ``settings`` says for each name of this class the value, whose it is and why. ``None`` stays
-    only where the engine itself keeps "none": kv_cache_memory_bytes, num_gpu_blocks_override,
-    mamba_block_size (the state covers the whole sequence) and the like.
-    """
-
-    version: str
-    usage: str
-    traits: ModelTraits
-    length: ModelLength
-    dtype: str
-    quantization: str | None
-    tensor_parallel_size: int
-    pipeline_parallel_size: int
-    data_parallel_size: int
-    decode_context_parallel_size: int
-    prefill_context_parallel_size: int
-    enable_expert_parallel: bool
-    max_model_len: int
-    fits_max_model_len: bool  # auto: the largest length that fits, max_model_len at most
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    gpu_memory_utilization: float
-    kv_cache_dtype: str
-    kv_cache_memory_bytes: int | None
-    num_gpu_blocks_override: int | None
-    block_size: int
-    attention_backend: str
-    enable_prefix_caching: bool
-    enable_chunked_prefill: bool
-    hybrid_manager: bool
-    mamba_cache_dtype: str
-    mamba_ssm_cache_dtype: str
-    mamba_cache_mode: str
-    mamba_block_size: int | None
-    enforce_eager: bool
-    cudagraph_mode: str
-    cudagraph_capture_sizes: tuple[int, ...]
-    async_scheduling: bool
-    second_runner: bool
-    max_in_flight_tokens: int
-    speculative: SpeculativeSettings | None
-    enable_lora: bool
-    max_loras: int
-    max_lora_rank: int
-    fully_sharded_loras: bool
-    lora_dtype: str
-    limit_mm_per_prompt: Mapping[str, int]
-    language_model_only: bool
-    skip_mm_profiling: bool
-    disable_custom_all_reduce: bool
-    cpu_offload_bytes: int
-    max_logprobs: int
-    environment: Mapping[str, str]
-    settings: Mapping[str, Setting] = field(default_factory=dict)
-
-    @property
-    def world_size(self) -> int:
-        """Accelerators of one data-parallel copy."""
-        return (
-            self.tensor_parallel_size
-            * self.pipeline_parallel_size
-            * self.prefill_context_parallel_size
-        )
-
-    @property
-    def num_speculative_tokens(self) -> int:
-        """Tokens drafted a step, 0 without speculative decoding."""
-        return self.speculative.num_speculative_tokens if self.speculative else 0
-
-
-def model_traits(spec: ModelSpec, settings: VLLMSettings) -> ModelTraits:
-    """What the defaults depend on of a model."""
-    mixers: list[Mixer] = [mixer for layer, _ in spec.layer_kinds for mixer in layer.mixers]
-    plain = [mixer for mixer in mixers if isinstance(mixer, Attention)]
-    latent = next((mixer for mixer in mixers if isinstance(mixer, LatentAttention)), None)
-    recurrent = [mixer for mixer in mixers if isinstance(mixer, Recurrent)]
-    caches = [mixer for mixer in plain if not mixer.encoder_only]
-    full = [mixer for mixer in caches if mixer.window is None and mixer.chunk is None]
-    return ModelTraits(
-        attention_free=bool(recurrent) and not plain and latent is None,
-        hybrid=bool(recurrent) and (bool(plain) or latent is not None),
-        encoder_only=bool(plain) and all(mixer.encoder_only for mixer in plain),
-        encoder_decoder=bool(spec.encoder_layers),
-        pooling=_is_pooling(spec, settings),
-        has_experts=any(isinstance(layer.ffn, MoEFFN) for layer, _ in spec.layer_kinds),
-        latent=latent,
-        attention=next(iter(full or caches or plain), None),
-        keeps_every_state=bool(recurrent)
-        and all(mixer.kind in _KEEPS_EVERY_STATE for mixer in recurrent),
-    )
-
-
-def _is_pooling(spec: ModelSpec, settings: VLLMSettings) -> bool:
-    """Whether the runner is a pooling one (config/model.py ``_get_runner_type``)."""
-    if settings.runner not in (None, "auto"):
-        return settings.runner == "pooling"
-    if settings.task in _POOLING_TASKS or settings.convert in _POOLING_TASKS:
-        return True
-    if spec.architecture.endswith(_GENERATING_SUFFIXES):
-        return False
-    return spec.architecture.endswith((*_POOLING_SUFFIXES, "Model"))
 
 
 def resolve(
@@ -296,7 +135,9 @@ class _Resolver:
         mode = self._mamba_mode(values["enable_prefix_caching"])
         values["mamba_cache_mode"] = mode
         values["mamba_block_size"] = self._mamba_block_size(mode, values["block_size"])
-        values["second_runner"] = self._second_runner(mode)
+        values["second_runner"] = runs_second_runner(
+            user, self.spec, self.traits, self.rules, mamba_mode=mode
+        )
         values["async_scheduling"] = self._async_scheduling(mode, values["second_runner"])
         values["max_in_flight_tokens"] = self._in_flight(
             tokens, values["async_scheduling"], values["second_runner"]
@@ -386,7 +227,7 @@ class _Resolver:
     def _prefix_caching(self) -> bool:
         """``is_prefix_caching_supported``, and what recurrent layers allowed by version."""
         name, traits, rules = "enable_prefix_caching", self.traits, self.rules
-        recurrent = traits.hybrid or traits.attention_free
+        recurrent = traits.recurrent
         if recurrent and rules.forbids_recurrent_prefix_caching:
             return bool(self._note(name, False, "engine", "recurrent layers forbid it"))
         if (
@@ -555,7 +396,7 @@ class _Resolver:
     def _mamba_mode(self, prefix_caching: bool) -> str:
         """``MambaModelConfig``: states are kept for prefix caching or for the sequence alone."""
         name = "mamba_cache_mode"
-        if not (self.traits.hybrid or self.traits.attention_free) or not prefix_caching:
+        if not (self.traits.recurrent) or not prefix_caching:
             return str(self._note(name, "none", "engine"))
         rules, drafts = self.rules, self.user.speculative is not None
         every = self.traits.keeps_every_state
@@ -578,75 +419,18 @@ class _Resolver:
         self._note("mamba_block_size", value, "engine")
         return value
 
-    def _second_runner_lacks(self, mamba_mode: str) -> bool:
-        """Whether a feature in use keeps the first runner (config/vllm.py)."""
-        user, rules, version = self.user, self.rules, self.rules.version
-        recurrent = self.traits.hybrid or self.traits.attention_free
-        if recurrent and (
-            version < (0, 23, 0)
-            or (version < (0, 25, 0) and mamba_mode == "align")
-            or ((0, 30, 0) <= version < (0, 32, 0) and mamba_mode == "all")
-        ):
-            return True
-        draft = user.speculative
-        if draft is not None:
-            if draft.method in rules.second_runner_refused_drafts:
-                return True
-            if version < (0, 30, 0) and draft.method not in rules.second_runner_drafts:
-                return True
-            staged = (user.pipeline_parallel_size or 1) > 1
-            if version < (0, 30, 0) and draft.method == "eagle3" and staged:
-                return True
-        if self._context_parallel_prefill and version < (0, 29, 0):
-            return version < (0, 26, 0) or self.traits.latent is None
-        if version < (0, 30, 0) and (user.enable_dbo or user.kv_sharing_fast_prefill):
-            return True
-        return version < (0, 29, 0) and bool(user.enable_prompt_embeds)
-
-    def _second_runner(self, mamba_mode: str) -> bool:
-        """``use_v2_model_runner``, config/vllm.py from 0.22."""
-        rules = rules_for(".".join(map(str, self.rules.version)))
-        choice = rules.second_runner
-        asked = self.user.environment.get("VLLM_USE_V2_MODEL_RUNNER")
-        if choice is SecondRunner.NEVER:
-            return False
-        if asked in ("0", "1"):
-            return asked == "1"
-        if self._second_runner_lacks(mamba_mode):
-            return False
-        listed = self.spec.architecture in rules.second_runner_architectures
-        plain = not self.traits.has_experts
-        if choice is SecondRunner.ALWAYS:
-            return True
-        if choice is SecondRunner.LISTED:
-            return listed
-        if choice is SecondRunner.LISTED_PLAIN:
-            return listed and plain and self.spec.quantization is None
-        recurrent = self.traits.hybrid or self.traits.attention_free
-        return listed or (plain and not recurrent)
-
     def _async_scheduling(self, mamba_mode: str, second_runner: bool) -> bool:
-        name, rules, user = "async_scheduling", self.rules, self.user
-        if user.async_scheduling is not None:
-            return bool(self._plain(name, None))
-        reason = ""
-        stages = user.pipeline_parallel_size or 1
-        method = user.speculative.method if user.speculative else None
-        if not rules.async_scheduling:
-            return bool(self._note(name, False, "engine"))
-        if self.traits.pooling and not rules.async_for_pooling:
-            reason = "the model pools"
-        elif (
-            method is not None
-            and method not in _EAGLE_METHODS | rules.async_draft_methods
-            and not (second_runner and rules.version >= (0, 33, 0))
-        ):
-            reason = f"it does not go with {method} drafts"
-        elif stages > 1 and not (rules.async_with_pipeline or second_runner):
-            reason = "layers are spread over pipeline stages"
-        elif rules.async_without_recurrent_cache and mamba_mode != "none":
-            reason = "states are cached"
-        return bool(self._note(name, not reason, "engine", reason))
+        if self.user.async_scheduling is not None:
+            return bool(self._plain("async_scheduling", None))
+        reason = overlap_obstacle(
+            self.user,
+            self.traits,
+            self.rules,
+            mamba_mode=mamba_mode,
+            second_runner=second_runner,
+        )
+        overlaps = self.rules.async_scheduling and not reason
+        return bool(self._note("async_scheduling", overlaps, "engine", reason))
 
     def _in_flight(self, tokens: int, overlaps: bool, second_runner: bool) -> int:
         """``max_in_flight_tokens``, config/vllm.py: tokens scheduled and not yet settled."""
