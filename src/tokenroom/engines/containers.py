@@ -87,12 +87,13 @@ def read_docker_run(
     name = ""
     index = start
     while index < len(words) and words[index].startswith("-"):
-        option, separator, value = words[index].partition("=")
+        word = words[index]
         index += 1
-        if option in _DOCKER_FLAGS or set(option[1:]) <= set("ditP"):
+        option, separator, value = word.partition("=")
+        if option in _DOCKER_FLAGS or set(word[1:]) <= set("ditP"):
             continue
-        if not option.startswith("--") and not separator and len(option) > 2:
-            option, value = option[:2], option[2:]
+        if not word.startswith("--") and len(word) > 2:
+            option, value = word[:2], word[2:].removeprefix("=")
         elif not separator:
             if index >= len(words):
                 raise CommandLineError(f"{option} of docker run has no value; give one")
