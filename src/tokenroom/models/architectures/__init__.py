@@ -234,18 +234,15 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "zamba2",
     ),
     "recurrent_nemotron": ("nemotron_h",),
-    "recurrent_linear": (
-        "bailing_hybrid",
-        "kimi_linear",
-        "lfm2",
-        "lfm2_moe",
-        "lfm3",
+    "recurrent_conv": ("lfm2", "lfm2_moe", "lfm3"),
+    "recurrent_delta": (
         "minimax",
         "olmo_hybrid",
         "qwen3_5_moe_text",
         "qwen3_5_text",
         "qwen3_next",
     ),
+    "recurrent_kimi": ("bailing_hybrid", "kimi_linear"),
     "recurrent_rnn": ("recurrent_gemma", "rwkv"),
     "multimodal_audio": (
         "audioflamingo3",
