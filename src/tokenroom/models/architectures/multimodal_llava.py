@@ -1,14 +1,13 @@
 """Vision-language models of LLaVA's shape: an image encoder, a projector, any language model.
 
-Parameters as transformers 5.24 builds them (``modeling_<type>.py``). The tokens of the largest
-image follow the processing classes of vLLM 0.33 (``model_executor/models/<type>.py``); what these
-read from a preprocessor file is that of the published checkpoints, and said in ``assumptions``.
+Parameters as transformers 5.24 builds them (``modeling_<type>.py``); tokens of the largest item
+as vLLM 0.33's processing classes compute them (``model_executor/models/<type>.py``), from the
+published preprocessor files where config.json does not carry the limits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from tokenroom.models.architectures import Builder, dense
@@ -21,17 +20,11 @@ from tokenroom.models.architectures.multimodal_base import (
     wrap,
 )
 from tokenroom.models.architectures.towers import (
-    GATED,
-    attention,
     clip,
     internvit,
-    mlp,
     norms,
-    patch_embedding,
     patches,
     pixtral,
-    repeat,
-    shrink,
     side,
     siglip,
 )
@@ -39,6 +32,8 @@ from tokenroom.models.config import Config
 from tokenroom.models.spec import ModelSpec, Weight
 
 PROJECTOR: Final = "model.multi_modal_projector"
+
+
 TOWER: Final = "model.vision_tower"
 
 
@@ -274,316 +269,7 @@ def ministral3(config: Config, name: str) -> ModelSpec:
     return dense.BUILDERS["ministral3"](config, name)
 
 
-_MOST_TILES: Final = 12
-
-
-def internvl(config: Config, name: str) -> ModelSpec:
-    """InternVL 3: InternViT on tiles, patches shuffled into fewer tokens."""
-    spec = language_model(config, name)
-    vision = config.sub("vision_config", "internvl_vision", fixed=True)
-    factor = shrink(config, "downsample_ratio", default=0.5)
-    inputs = vision.integer("hidden_size") * factor**2
-    weights = (
-        *encoder(vision, TOWER),
-        *norms(inputs, f"{PROJECTOR}.layer_norm"),
-        *two_layer_projector(PROJECTOR, inputs, spec.hidden_size, bias=True),
-    )
-    tiles = _MOST_TILES + 1
-    tower = vision_tower(
-        vision,
-        weights,
-        tokens=tiles * (patches(vision) // factor**2),
-        encoder_tokens=tiles * positions(vision),
-    )
-    sentence = (
-        f"an image was taken to be cut into at most {_MOST_TILES} tiles and a thumbnail, as the "
-        "published InternVL preprocessors do"
-    )
-    return wrap(spec, [tower], tied=ties(config, spec), assumptions=(sentence,))
-
-
-def paligemma(config: Config, name: str) -> ModelSpec:
-    """PaliGemma: SigLIP, one linear projection."""
-    spec = language_model(config, name)
-    vision = config.sub("vision_config")
-    width = config.integer("projection_dim")
-    weights = (
-        *encoder(vision, TOWER),
-        linear(f"{PROJECTOR}.linear", width, vision.integer("hidden_size"), bias=True),
-    )
-    tower = vision_tower(vision, weights, tokens=patches(vision), encoder_tokens=patches(vision))
-    return wrap(spec, [tower], tied=ties(config, spec))
-
-
-def gemma3(config: Config, name: str) -> ModelSpec:
-    """Gemma 3: SigLIP, patches averaged to ``mm_tokens_per_image`` tokens."""
-    spec = language_model(config, name, fixed="gemma3_text")
-    vision = config.sub("vision_config")
-    width = vision.integer("hidden_size")
-    weights = (
-        *encoder(vision, TOWER),
-        vector(f"{PROJECTOR}.mm_input_projection_weight", width, spec.hidden_size),
-        *norms(width, f"{PROJECTOR}.mm_soft_emb_norm", bias=False),
-    )
-    tower = vision_tower(
-        vision,
-        weights,
-        tokens=config.integer("mm_tokens_per_image"),
-        encoder_tokens=patches(vision),
-    )
-    return wrap(spec, [tower], tied=ties(config, spec))
-
-
-def cohere2_vision(config: Config, name: str) -> ModelSpec:
-    """Command A Vision: SigLIP, shuffled patches, a gated projector."""
-    spec = language_model(config, name)
-    vision = config.sub("vision_config")
-    factor = config.integer("downsample_factor")
-    inner = config.integer("alignment_intermediate_size")
-    weights = (
-        *encoder(vision, TOWER),
-        linear(
-            f"{PROJECTOR}.linear_1", inner, vision.integer("hidden_size") * factor**2, bias=True
-        ),
-        linear(f"{PROJECTOR}.linear_2", spec.hidden_size, inner // 2, bias=True),
-    )
-    tiles = _MOST_TILES + 1
-    tower = vision_tower(
-        vision,
-        weights,
-        tokens=tiles * (patches(vision) // factor**2),
-        encoder_tokens=tiles * patches(vision),
-    )
-    sentence = (
-        f"an image was taken to be cut into at most {_MOST_TILES} tiles and a thumbnail, as the "
-        "published Command A Vision preprocessor does"
-    )
-    return wrap(spec, [tower], tied=ties(config, spec), assumptions=(sentence,))
-
-
-def deepseek_vl(config: Config, name: str) -> ModelSpec:
-    """DeepSeek-VL: SigLIP and a two-layer aligner."""
-    spec = language_model(config, name)
-    vision = config.sub("vision_config")
-    width = vision.integer("hidden_size")
-    weights = (
-        *encoder(vision, "model.vision_model"),
-        linear("model.aligner.linear1", spec.hidden_size, width, bias=True),
-        linear("model.aligner.linear2", spec.hidden_size, spec.hidden_size, bias=True),
-    )
-    tower = vision_tower(vision, weights, tokens=patches(vision), encoder_tokens=patches(vision))
-    return wrap(spec, [tower], tied=ties(config, spec))
-
-
-def lfm2_vl(config: Config, name: str) -> ModelSpec:
-    """LFM2-VL: SigLIP 2 at native resolution, shuffled patches."""
-    spec = language_model(config, name)
-    vision = config.sub("vision_config")
-    factor = config.integer("downsample_factor")
-    inputs = vision.integer("hidden_size") * factor**2
-    inner = config.integer("projector_hidden_size")
-    weights = encoder(vision, TOWER)
-    if config.flag("projector_use_layernorm"):
-        weights += norms(inputs, f"{PROJECTOR}.layer_norm")
-    weights += two_layer_projector(
-        PROJECTOR, inputs, spec.hidden_size, bias=config.flag("projector_bias"), inner=inner
-    )
-    tower = vision_tower(vision, weights, tokens=None, encoder_tokens=None)
-    return wrap(spec, [tower], tied=ties(config, spec))
-
-
-def _idefics_encoder(vision: Config) -> tuple[Weight, ...]:
-    return siglip(vision, "model.vision_model", norm_names=("layer_norm1", "layer_norm2"))
-
-
-def _idefics3(config: Config, name: str, *, vision_type: str, longest_edge: int) -> ModelSpec:
-    spec = language_model(config, name)
-    vision = config.sub("vision_config", vision_type, fixed=True)
-    factor = config.integer("scale_factor")
-    weights = (
-        *_idefics_encoder(vision),
-        linear(
-            "model.connector.modality_projection.proj",
-            spec.hidden_size,
-            vision.integer("hidden_size") * factor**2,
-        ),
-    )
-    tile, _ = side(vision, "image_size")
-    across = max(1, longest_edge // tile)
-    tiles = across**2 + 1
-    count = patches(vision)
-    # Each tile is framed by a begin and a position token and rows end in a newline.
-    framing = 2 * tiles + across + 1
-    tower = vision_tower(
-        vision,
-        weights,
-        tokens=tiles * (count // factor**2) + framing,
-        encoder_tokens=tiles * count,
-    )
-    sentence = (
-        f"images were taken to be scaled to a longest edge of {longest_edge} pixels, as the "
-        "published preprocessor does"
-    )
-    tied = ties(config, spec)
-    return wrap(spec, [tower], tied=tied, prefix="model.text_model", assumptions=(sentence,))
-
-
-def idefics3(config: Config, name: str) -> ModelSpec:
-    """Idefics 3: SigLIP on tiles, one linear projection of shuffled patches."""
-    return _idefics3(config, name, vision_type="idefics3_vision", longest_edge=1456)
-
-
-def smolvlm(config: Config, name: str) -> ModelSpec:
-    """SmolVLM: as Idefics 3, on larger tiles."""
-    return _idefics3(config, name, vision_type="smolvlm_vision", longest_edge=2048)
-
-
-def idefics2(config: Config, name: str) -> ModelSpec:
-    """Idefics 2: SigLIP, a gated projection, a perceiver that resamples to a few latents."""
-    spec = language_model(config, name)
-    vision = config.sub("vision_config", "idefics2_vision", fixed=True)
-    perceiver = config.sub("perceiver_config", "idefics2_perceiver", fixed=True)
-    hidden = spec.hidden_size
-    latents = perceiver.integer("resampler_n_latents")
-    width = perceiver.integer("resampler_n_heads") * perceiver.integer("resampler_head_dim")
-    kv_width = perceiver.integer("num_key_value_heads") * perceiver.integer("resampler_head_dim")
-    block = "model.connector.perceiver_resampler.layers.*"
-    text = config.sub("text_config")
-    connector = "model.connector.modality_projection"
-    weights = (
-        *_idefics_encoder(vision),
-        linear(
-            f"{connector}.gate_proj",
-            text.integer("intermediate_size"),
-            vision.integer("hidden_size"),
-        ),
-        linear(
-            f"{connector}.up_proj", text.integer("intermediate_size"), vision.integer("hidden_size")
-        ),
-        linear(f"{connector}.down_proj", hidden, text.integer("intermediate_size")),
-        vector("model.connector.perceiver_resampler.latents", latents, hidden),
-        *norms(hidden, "model.connector.perceiver_resampler.norm", bias=False),
-        *repeat(
-            perceiver.integer("resampler_depth"),
-            (
-                *attention(
-                    f"{block}.self_attn",
-                    hidden,
-                    width=width,
-                    kv_width=kv_width,
-                    out="o_proj",
-                    bias=False,
-                ),
-                *mlp(f"{block}.mlp", hidden, 4 * hidden, names=GATED, bias=False),
-                *norms(
-                    hidden,
-                    f"{block}.input_latents_norm",
-                    f"{block}.input_context_norm",
-                    f"{block}.post_attention_layernorm",
-                    bias=False,
-                ),
-            ),
-        ),
-    )
-    # A large image is cut into four parts beside the whole (``do_image_splitting``).
-    tower = vision_tower(
-        vision, weights, tokens=5 * (latents + 2), encoder_tokens=5 * patches(vision)
-    )
-    return wrap(spec, [tower], tied=ties(config, spec), prefix="model.text_model")
-
-
-def aria(config: Config, name: str) -> ModelSpec:
-    """Aria: an Idefics 3 encoder and queries that read its patches."""
-    spec = language_model(config, name)
-    vision = config.sub("vision_config")
-    width = vision.integer("hidden_size")
-    queries = {int(key): int(value) for key, value in _query_table(config).items()}
-    hidden = spec.hidden_size
-    cross = f"{PROJECTOR}.cross_attn"
-    weights = (
-        *siglip(vision, TOWER),
-        vector(f"{PROJECTOR}.query", max(queries.values()), width),
-        *(linear(f"{cross}.{part}_proj", width, width) for part in "qkv"),
-        linear(f"{cross}.multihead_attn.in_proj", 3 * width, width, bias=True),
-        linear(f"{cross}.multihead_attn.out_proj", width, width, bias=True),
-        linear(f"{cross}.linear", width, width, bias=True),
-        *norms(width, f"{cross}.layer_norm", f"{cross}.layer_norm_kv", f"{PROJECTOR}.layer_norm"),
-        linear(f"{PROJECTOR}.feed_forward.linear_in", hidden, width),
-        linear(f"{PROJECTOR}.feed_forward.linear_out", hidden, hidden),
-    )
-    tower = vision_tower(
-        vision, weights, tokens=max(queries.values()), encoder_tokens=patches(vision)
-    )
-    return wrap(spec, [tower], tied=ties(config, spec))
-
-
-def _query_table(config: Config) -> Mapping[str, int]:
-    key = "projector_patch_to_query_dict"
-    table = config.mapping(key)
-    if table is None:
-        return {"1225": 128, "4900": 256}
-    if not table or not all(
-        key.isdigit() and isinstance(value, int) and value > 0 for key, value in table.items()
-    ):
-        config.refuse(key, "an object from patch counts to query counts")
-    return {name: value for name, value in table.items() if isinstance(value, int)}
-
-
-def ovis2(config: Config, name: str) -> ModelSpec:
-    """Ovis 2: AIMv2, patches turned into mixtures over a table of visual tokens."""
-    spec = language_model(config, name)
-    vision = config.sub("vision_config", "ovis2_vision", fixed=True)
-    hidden = vision.integer("hidden_size")
-    inner = vision.integer("intermediate_size")
-    vocab = vision.integer("vocab_size")
-    visual = vocab - vision.integer("num_visual_indicator_tokens")
-    stride = vision.integer("hidden_stride")
-    prefix = f"{TOWER}.transformer"
-    block = f"{prefix}.encoder.layers.*"
-    weights = (
-        *_aimv2_embeddings(vision, prefix, hidden),
-        *repeat(
-            vision.integer("num_hidden_layers"),
-            (
-                *attention(f"{block}.attention", hidden, bias=vision.flag("qkv_bias")),
-                *mlp(f"{block}.ffn", hidden, inner, names=GATED, bias=vision.flag("mlp_bias")),
-                *norms(hidden, f"{block}.rms_norm1", f"{block}.rms_norm2", bias=False),
-            ),
-        ),
-        linear(f"{TOWER}.head_linear", visual, hidden * stride**2),
-        *norms(visual, f"{TOWER}.head_norm"),
-        vector("model.visual_embeddings_table", vocab, config.integer("hidden_size")),
-    )
-    tiles = 10
-    tower = vision_tower(
-        vision,
-        weights,
-        tokens=tiles * (patches(vision) // stride**2),
-        encoder_tokens=tiles * patches(vision),
-    )
-    sentence = "an image was taken to be cut into at most 9 tiles and a thumbnail"
-    # The head of the whole has the outer configuration's vocabulary.
-    spec = replace(with_tie(spec, True), vocab_size=config.integer("vocab_size"))
-    return wrap(spec, [tower], tied=config.flag("tie_word_embeddings"), assumptions=(sentence,))
-
-
-def _aimv2_embeddings(vision: Config, prefix: str, hidden: int) -> tuple[Weight, ...]:
-    return (
-        patch_embedding(vision, f"{prefix}.embeddings.patch_embedding", hidden),
-        vector(f"{prefix}.embeddings.position_embedding", patches(vision), hidden),
-        *norms(hidden, f"{prefix}.embeddings.rms_norm", f"{prefix}.rms_norm", bias=False),
-    )
-
-
-BUILDERS: Mapping[str, Builder] = {
-    "aria": aria,
-    "cohere2_vision": cohere2_vision,
-    "deepseek_vl": deepseek_vl,
-    "gemma3": gemma3,
-    "idefics2": idefics2,
-    "idefics3": idefics3,
-    "internvl": internvl,
-    "lfm2_vl": lfm2_vl,
+BUILDERS: Final[Mapping[str, Builder]] = {
     "lighton_ocr": lighton_ocr,
     "llava": llava,
     "llava_next": llava_next,
@@ -591,8 +277,5 @@ BUILDERS: Mapping[str, Builder] = {
     "llava_onevision": llava_onevision,
     "ministral3": ministral3,
     "mistral3": mistral3,
-    "ovis2": ovis2,
-    "paligemma": paligemma,
-    "smolvlm": smolvlm,
     "vipllava": vipllava,
 }
