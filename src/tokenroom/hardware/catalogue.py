@@ -19,6 +19,7 @@ from tokenroom.errors import HardwareError
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.hardware.names import PartName, read_name, split_count, without_remark
 from tokenroom.hardware.records import MOST_BYTES, Record, Slice, read_record
+from tokenroom.units import GIB
 
 ENVIRONMENT_VARIABLE: Final = "TOKENROOM_GPUS"
 _Item: TypeAlias = tuple[Mapping[str, Any], str]
@@ -175,8 +176,10 @@ def custom_accelerator(
     """
     if memory_bytes > MOST_BYTES:
         raise HardwareError("GPU memory is more than 1024 PiB; give a size that a GPU may have")
-    if memory_bytes < 1:
-        raise HardwareError(f"GPU memory is {memory_bytes} bytes; give a positive size")
+    if memory_bytes < GIB:
+        raise HardwareError(
+            f"GPU memory is {memory_bytes} bytes; give at least 1 GiB with its unit, as 96GiB"
+        )
     if bandwidth is not None and not bandwidth > 0:
         raise HardwareError(f"GPU bandwidth is {bandwidth} bytes/s; give a positive rate")
     if base is None:

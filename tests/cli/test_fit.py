@@ -1,0 +1,208 @@
+"""``tokenroom fit`` as a person uses it: text, JSON, plots, sweeps, engine commands, bad input."""
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tokenroom.cli.main import main
+from tokenroom.reports.fit_json import schema_text
+
+SMALL = ["llama-3.2-1b", "--gpu", "4090", "--context", "8k"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["fit", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict]:
+    code, out, err = run(capsys, "--json", *arguments)
+    assert err == ""
+    return code, json.loads(out)
+
+
+def test_the_verdict_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *SMALL)
+    lines = [line for line in out.splitlines() if line.strip()]
+    assert code == 0
+    assert "on 1 x NVIDIA GeForce RTX 4090" in lines[0]
+    assert lines[2].startswith("FITS: ")
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_chinese_by_option_and_by_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, by_option, _ = run(capsys, *SMALL, "--lang", "zh")
+    monkeypatch.setenv("LANG", "zh_CN.UTF-8")
+    _, by_environment, _ = run(capsys, *SMALL)
+    assert by_option == by_environment
+    assert "放得下" in by_option
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verdict", "code"),
+    [
+        (SMALL, "fits", 0),
+        ([*SMALL, "--concurrency", "100000"], "fits_with_less", 1),
+        (["llama-3.1-70b", "--gpu", "4090"], "does_not_fit", 1),
+        (["gpt-oss-120b", "--gpu", "h100", "--context", "16k", "--explain"], "fits", 0),
+        (["qwen3-next-80b-a3b-instruct", "--gpu", "h100", "--tp", "4"], "fits", 0),
+        (["deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "16k"], "fits", 0),
+        (["llama-3.1-8b", "--gpu", "h100", "--pp", "2", "--dp", "2"], "fits", 0),
+    ],
+)
+def test_json_keeps_its_schema(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], verdict: str, code: int
+) -> None:
+    got, data = answer(capsys, *arguments)
+    Draft202012Validator(json.loads(schema_text())).validate(data)
+    assert (got, data["verdict"]) == (code, verdict)
+    assert (data["cause"] is not None) == (verdict == "does_not_fit")
+    assert bool(data["changes_that_fit"]) <= (verdict != "fits")
+    for rank in data["ranks"]:
+        assert rank["total_bytes"] == data["hardware"]["memory_bytes"]
+
+
+def test_the_schema_is_printed_and_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--json-schema")
+    assert code == 0
+    Draft202012Validator.check_schema(json.loads(out))
+
+
+def test_ranks_are_listed_for_every_stage_and_tensor_rank(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, data = answer(capsys, "llama-3.1-8b", "--gpu", "h100", "--tp", "2", "--pp", "2")
+    places = [
+        (rank["pipeline_parallel_rank"], rank["tensor_parallel_rank"]) for rank in data["ranks"]
+    ]
+    assert places == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_an_engine_command_says_the_same_as_the_options(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, by_options = answer(
+        capsys, "llama-3.1-8b", "--gpu", "l40s", "--context", "8192", "--kv", "fp8", "--util", "0.9"
+    )
+    _, by_command = answer(
+        capsys,
+        "--gpu",
+        "l40s",
+        "--",
+        *"vllm serve llama-3.1-8b --max-model-len 8192 --kv-cache-dtype=fp8".split(),
+        *"--gpu-memory-utilization 0.9".split(),
+    )
+    assert by_command["kv_blocks"] == by_options["kv_blocks"]
+    assert by_command["ranks"] == by_options["ranks"]
+
+
+def test_a_compose_file_names_version_and_unknown_flags(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "compose.yaml"
+    file.write_text(
+        """services:
+  llm:
+    image: vllm/vllm-openai:v0.19.0
+    command: --model Qwen/Qwen2.5-7B-Instruct --max-model-len 8192 --no-such-flag 3
+""",
+        encoding="utf-8",
+    )
+    code, data = answer(capsys, "--gpu", "h100", "--from", str(file))
+    assert code == 0
+    assert data["engine"] == {"name": "vllm", "version": "0.19.0"}
+    assert sum("--no-such-flag" in warning for warning in data["warnings"]) == 1
+
+
+def test_explain_names_formulas_and_sources(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, *SMALL, "--explain")
+    assert "ceil(total x gpu_memory_utilization)" in out
+    assert "determine_available_memory" in out
+    assert "max_num_seqs = 256" in out
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
+def test_plots_are_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, suffix: str
+) -> None:
+    bar, curve = tmp_path / f"bar.{suffix}", tmp_path / f"curve.{suffix}"
+    assert run(capsys, *SMALL, "--plot", str(bar))[0] == 0
+    assert run(capsys, *SMALL, "--sweep", "concurrency=1..64", "--plot", str(curve))[0] == 0
+    magic = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}[suffix]
+    assert bar.read_bytes().startswith(magic)
+    assert curve.read_bytes().startswith(magic)
+
+
+def test_a_concurrency_sweep_fills_the_pool_then_queues(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, data = answer(capsys, *SMALL, "--sweep", "concurrency=1..4096")
+    points = data["points"]
+    assert [point["value"] for point in points] == [2**n for n in range(13)]
+    used = [point["kv_used_bytes"] for point in points]
+    assert used == sorted(used)
+    assert used[1] == 2 * used[0]
+    for point in points:
+        assert point["requests_running"] + point["requests_waiting"] == point["value"]
+    assert len({point["weights_bytes"] for point in points}) == 1
+
+
+def test_a_context_sweep_trades_length_for_requests(capsys: pytest.CaptureFixture[str]) -> None:
+    _, data = answer(capsys, *SMALL, "--sweep", "context=1k,2k,4k")
+    running = [point["requests_running"] for point in data["points"]]
+    assert running == sorted(running, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["no model"]),
+        (["llama-3.1-8b"], ["--gpu"]),
+        (["no-such-model", "--gpu", "h100"], ["no-such-model"]),
+        (["/no/such/config.json", "--gpu", "h100"], ["config.json"]),
+        (["llama-3.1-8b", "--gpu", "h1000"], ["h1000"]),
+        ([*SMALL, "--context", "-5"], ["--context", "-5"]),
+        ([*SMALL, "--context", "nan"], ["--context", "nan"]),
+        ([*SMALL, "--context", "1M"], ["max_model_len"]),
+        ([*SMALL, "--util", "nan"], ["gpu_memory_utilization"]),
+        ([*SMALL, "--tp", "7"], ["7"]),
+        ([*SMALL, "--tp", "4", "--gpus", "2"], ["4", "2"]),
+        ([*SMALL, "--weights", "int3"], ["int3"]),
+        ([*SMALL, "--engine", "vllm@banana"], ["banana"]),
+        ([*SMALL, "--engine", "nosuch"], ["nosuch"]),
+        ([*SMALL, "--sweep", "users=1..4"], ["--sweep", "users"]),
+        ([*SMALL, "--sweep", "concurrency=9..4"], ["9", "4"]),
+        ([*SMALL, "--plot", "bar.gif"], [".gif", ".svg"]),
+        ([*SMALL, "--from", "/no/such/file"], ["--from"]),
+        (["--gpu", "h100", "--from", "/no/such/file"], ["/no/such/file"]),
+        (["--gpu", "h100", "--", "vllm", "serve"], ["model"]),
+        (["--gpu", "h100", "--", "vllm", "serve", "llama-3.1-8b", "-tp", "0"], ["0"]),
+        ([*SMALL, "--gpu-memory", "12"], ["GPU memory is 12 bytes"]),
+        ([*SMALL, "--gpu-memory", "-3GiB"], ["--gpu-memory"]),
+        ([*SMALL, "--bandwidth", "fast"], ["--bandwidth", "fast"]),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: list[str]
+) -> None:
+    code, out, err = run(capsys, *arguments)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("tokenroom: error: ")
+    assert err.count("\n") == 1
+    for word in words:
+        assert word in err
+
+
+def test_an_unlisted_gpu_is_described_by_its_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    code, data = answer(
+        capsys, "llama-3.2-1b", "--gpu-memory", "12GiB", "--bandwidth", "500GB/s", "--context", "4k"
+    )
+    assert code == 0
+    assert data["hardware"]["memory_bytes"] == 12 * 2**30
+    assert any("GPU (custom)" in warning for warning in data["warnings"])
