@@ -178,7 +178,7 @@ def test_a_custom_accelerator_keeps_what_its_base_has() -> None:
     with pytest.raises(HardwareError, match="more than 1024 PiB"):
         custom_accelerator(10**400)
     with pytest.raises(HardwareError, match="GPU bandwidth is -1"):
-        custom_accelerator(1, bandwidth=-1)
+        custom_accelerator(2**30, bandwidth=-1)
 
 
 FILES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib import import_module
 from typing import Final, cast
 
@@ -19,6 +20,7 @@ def engine_names() -> tuple[str, ...]:
     return tuple(_ENGINES)
 
 
+@lru_cache(maxsize=64)
 def engine_named(text: str) -> tuple[Engine, str | None]:
     """The engine and the version asked for, None when no version is named.
 

@@ -7,7 +7,7 @@ PyTorch and (from 0.20 on) the CUDA-graph estimate leave of it becomes the KV po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from math import ceil
@@ -77,6 +77,10 @@ class VLLMPlan:
     def _resolved(self) -> ResolvedSettings:
         resolved: ResolvedSettings = self.deployment.resolved
         return resolved
+
+    @property
+    def _available(self) -> list[int]:
+        return [stage.available_bytes for stage in self.stages]
 
     @property
     def max_model_len(self) -> int:
@@ -176,7 +180,7 @@ class VLLMPlan:
             "no_room_for_kv",
         ):
             return 0
-        longest = _longest(self.deployment, self.layout, self.stages)
+        longest = _longest(self.deployment, self.layout, self._available)
         for _ in range(_MOST_SEARCHES):
             if longest in (0, self.max_model_len):
                 break
@@ -186,7 +190,7 @@ class VLLMPlan:
                 shorter = VLLM.plan(VLLM.deploy(old.spec, old.node, asked, old.draft))
             except DeploymentError:  # refused for another reason than memory, such as block sizes
                 break
-            found = _longest(shorter.deployment, shorter.layout, shorter.stages)
+            found = _longest(shorter.deployment, shorter.layout, shorter._available)
             if found <= longest:
                 break
             longest = found
@@ -219,8 +223,9 @@ class VLLMPolicy:
             raise DeploymentError(f"vLLM has no setting {unknown[0]!r}{hint}")
         for name, value in changes.items():
             _check_value(name, value)
-        settings = base or VLLMSettings()
-        return replace(settings, **changes) if changes else settings
+        if base is None:
+            return VLLMSettings(**changes)
+        return replace(base, **changes) if changes else base
 
     def place(
         self,
@@ -292,13 +297,14 @@ class VLLMPolicy:
         resolved: ResolvedSettings = deployment.resolved
         rules = rules_for(resolved.version)
         layout = _layout(deployment)
-        stages = tuple(
-            _stage(deployment, rules, rank) for rank in range(resolved.pipeline_parallel_size)
-        )
-        available = [stage.available_bytes for stage in stages]
+        figures = [
+            _stage_figures(deployment, rules, rank)
+            for rank in range(resolved.pipeline_parallel_size)
+        ]
+        available = [stage["available_bytes"] for stage in figures]
         length = resolved.max_model_len
         if resolved.fits_max_model_len:
-            length = _longest(deployment, layout, stages) or 1
+            length = _longest(deployment, layout, available) or 1
         kv = plan_kv_cache(
             layout,
             available,
@@ -308,12 +314,12 @@ class VLLMPolicy:
             num_gpu_blocks_override=resolved.num_gpu_blocks_override,
         )
         stages = tuple(
-            replace(
-                stage,
+            StageMemory(
+                **stage,
                 kv_pool_bytes=kv.pool_bytes(rank) if available[rank] > 0 else 0,
                 kv_bytes_per_token=_growth(layout, kv, rank),
             )
-            for rank, stage in enumerate(stages)
+            for rank, stage in enumerate(figures)
         )
         return VLLMPlan(
             deployment=deployment,
@@ -441,8 +447,8 @@ def _switch(environment: Mapping[str, str], name: str) -> bool | None:
     return None if value is None else value.strip().lower() in ("1", "true")
 
 
-def _stage(deployment: Deployment, rules: VersionRules, rank: int) -> StageMemory:
-    """Everything of a stage but the pool itself."""
+def _stage_figures(deployment: Deployment, rules: VersionRules, rank: int) -> dict[str, Any]:
+    """Every field of a :class:`StageMemory` but the pool itself."""
     resolved: ResolvedSettings = deployment.resolved
     spec = deployment.spec
     inputs = _profile_inputs(deployment, rank)
@@ -484,22 +490,20 @@ def _stage(deployment: Deployment, rules: VersionRules, rank: int) -> StageMemor
             phase="capture",
             source=graphs.source,
         )
-    return StageMemory(
-        pipeline_parallel_rank=rank,
-        total_bytes=total,
-        budget_bytes=budget,
-        context_bytes=context_bytes(spec, inputs) + deployment.node.used_bytes,
-        weights=weights,
-        activation=activation,
-        activation_decode_bytes=decode_activation(spec, inputs, rules).num_bytes,
-        cuda_graphs=shown,
-        cuda_graph_actual_bytes=graphs.actual_bytes,
-        non_torch=non_torch,
-        buffers_bytes=buffers,
-        available_bytes=available,
-        kv_pool_bytes=0,
-        kv_bytes_per_token=0.0,
-    )
+    return {
+        "pipeline_parallel_rank": rank,
+        "total_bytes": total,
+        "budget_bytes": budget,
+        "context_bytes": context_bytes(spec, inputs) + deployment.node.used_bytes,
+        "weights": weights,
+        "activation": activation,
+        "activation_decode_bytes": decode_activation(spec, inputs, rules).num_bytes,
+        "cuda_graphs": shown,
+        "cuda_graph_actual_bytes": graphs.actual_bytes,
+        "non_torch": non_torch,
+        "buffers_bytes": buffers,
+        "available_bytes": available,
+    }
 
 
 def _partition(resolved: ResolvedSettings) -> tuple[int, ...] | None:
@@ -619,9 +623,8 @@ def _encoder_tokens(deployment: Deployment) -> int:
     return resolved.max_num_batched_tokens if deployment.spec.encoder_layers else 0
 
 
-def _longest(deployment: Deployment, layout: PoolLayout, stages: tuple[StageMemory, ...]) -> int:
+def _longest(deployment: Deployment, layout: PoolLayout, available: Sequence[int]) -> int:
     resolved: ResolvedSettings = deployment.resolved
-    available = [stage.available_bytes for stage in stages]
     if resolved.num_gpu_blocks_override is not None:
         available = [resolved.num_gpu_blocks_override * block for block in layout.stage_block_bytes]
     return max_model_len_that_fits(
