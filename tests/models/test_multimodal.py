@@ -22,6 +22,7 @@ _TYPES = (
     "audioflamingo3",
     "cohere2_vision",
     "deepseek_vl",
+    "deepseek_vl_hybrid",
     "gemma3",
     "gemma4",
     "glm46v",

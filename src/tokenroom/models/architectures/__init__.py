@@ -300,6 +300,7 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "zamba",
         "zamba2",
     ),
+    "multimodal_sam": ("deepseek_vl_hybrid",),
 }
 
 _MODULE_OF: Final[Mapping[str, str]] = {
