@@ -12,13 +12,15 @@ import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
 from tokenroom.engines.vllm.flags import ParsedFlags, flags_of
 from tokenroom.engines.vllm.settings import SpeculativeSettings, VLLMSettings
 from tokenroom.errors import CommandLineError
 from tokenroom.units import GIB
+
+_DATA: Final = Path(__file__).parent / "data"
 
 #: Engine arguments that become a setting of the same name.
 _DIRECT: Final = frozenset(
@@ -101,14 +103,14 @@ _CUDAGRAPH_MODES: Final = (
 @lru_cache(maxsize=1)
 def without_influence() -> frozenset[str]:
     """Engine and server arguments that neither memory nor speed of a rank depends on."""
-    text = resources.files(__package__).joinpath("data/flags_without_influence.json").read_text()
+    text = _DATA.joinpath("flags_without_influence.json").read_text()
     return frozenset(name for names in json.loads(text)["groups"].values() for name in names)
 
 
 @lru_cache(maxsize=1)
 def not_modelled() -> frozenset[str]:
     """Engine arguments that change memory in a way that is not modelled; each use is noted."""
-    text = resources.files(__package__).joinpath("data/flags_without_influence.json").read_text()
+    text = _DATA.joinpath("flags_without_influence.json").read_text()
     return frozenset(json.loads(text)["not_modelled"])
 
 

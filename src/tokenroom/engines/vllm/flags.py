@@ -10,18 +10,18 @@ same rules by construction.
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from tokenroom.engines.shell import hole_in
 from tokenroom.errors import CommandLineError
 
+_DATA: Final = Path(__file__).parent / "data"
 _HUMAN: Final = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _DECIMAL: Final = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY: Final = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -115,7 +115,7 @@ def version_key(version: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1)
 def _table() -> tuple[tuple[str, ...], tuple[Flag, ...]]:
-    text = resources.files(__package__).joinpath("data/flags.json").read_text()
+    text = _DATA.joinpath("flags.json").read_text()
     data = json.loads(text)
     flags = tuple(
         Flag(
@@ -616,6 +616,8 @@ def _unknown_note(name: str, version: str, options: Mapping[str, Flag | None]) -
             oldest = min(others, key=lambda flag: version_key(flag.since))
             return f"vLLM {version} does not have {name} yet; it came by {oldest.since}"
         return f"vLLM {version} no longer has {name}; it was removed by {newest.until}"
+    import difflib  # only a misspelt flag needs it
+
     close = difflib.get_close_matches(name, list(options), n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     return f"vLLM {version} has no flag {name}{hint}"
