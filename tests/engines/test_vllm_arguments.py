@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenroom.engines.vllm.arguments import ParsedCommand, parse_command
+from tokenroom.engines.command_line import ParsedCommand
+from tokenroom.engines.vllm.arguments import parse_command
 from tokenroom.engines.vllm.engine_args import INFLUENTIAL, not_modelled, without_influence
 from tokenroom.engines.vllm.flags import (
     all_flags,

@@ -16,7 +16,7 @@ from tokenroom.reports.messages import Language
 from tokenroom.units import parse_bytes, parse_rate, parse_tokens
 
 if TYPE_CHECKING:
-    from tokenroom.engines.vllm.arguments import ParsedCommand
+    from tokenroom.engines.command_line import ParsedCommand
     from tokenroom.fitting import FitResult
     from tokenroom.hardware.accelerator import Accelerator
     from tokenroom.models.spec import ModelSpec
@@ -54,7 +54,9 @@ _RATE = _Quantity("RATE", parse_rate)
 @click.option("--gpu-memory", type=_SIZE, help="Memory of a GPU that is not listed, as 96GiB.")
 @click.option("--bandwidth", type=_RATE, help="Its memory bandwidth, as 3.35TB/s.")
 @click.option("--used", type=_SIZE, help="Memory that other processes hold on each GPU.")
-@click.option("--engine", default="vllm", show_default=True, help="vllm, or vllm@0.19.0.")
+@click.option(
+    "--engine", help="vllm (the default), or vllm@0.19.0; others: tensorrt-llm, transformers, ..."
+)
 @click.option("--tp", type=int, help="Tensor-parallel size.")
 @click.option("--pp", type=int, help="Pipeline-parallel size.")
 @click.option("--dp", type=int, help="Data-parallel size.")
@@ -145,7 +147,7 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> FitResult:
 
     parsed, model = _command(words, options)
     settings = parsed.settings if parsed is not None else None
-    engine = options["engine"]
+    engine = options["engine"] or (parsed.engine if parsed is not None else "vllm")
     if parsed is not None and parsed.version is not None and "@" not in engine:
         engine = f"{engine}@{parsed.version}"
     gpus = options["gpus"]
@@ -187,7 +189,7 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> FitResult:
 def _command(words: tuple[str, ...], options: dict[str, Any]) -> tuple[ParsedCommand | None, str]:
     """The engine's own command, when there is one, and the model's name."""
     from_file: Path | None = options["from_file"]
-    version = options["engine"].partition("@")[2] or None
+    named, _, version = (options["engine"] or "").strip().lower().partition("@")
     if from_file is not None:
         if words:
             raise CommandLineError(
@@ -203,14 +205,20 @@ def _command(words: tuple[str, ...], options: dict[str, Any]) -> tuple[ParsedCom
             "no model is given; name one (tokenroom fit llama-3.1-8b --gpu h100), or an engine's "
             "command after -- (tokenroom fit --gpu h100 -- vllm serve MODEL)"
         )
-    from tokenroom.engines.vllm.arguments import parse_command
+    from tokenroom.engines.registry import command_parser, engine_started_by
 
-    parsed = parse_command(
+    started = engine_started_by(text, os.environ)
+    if options["engine"] is not None and named != started:
+        raise CommandLineError(
+            f"--engine is {options['engine']!r} and the command starts {started}; leave --engine "
+            f"out, or give only its version ({started}@VERSION)"
+        )
+    parsed = command_parser(started)(
         text,
         environment=os.environ,
         allow_files=True,
         service=options["service"],
-        version=version,
+        version=version or None,
     )
     return parsed, parsed.model
 
@@ -266,9 +274,7 @@ def _accelerator(options: dict[str, Any], parsed: ParsedCommand | None) -> Accel
             "--gpu-memory 96GiB"
         )
     if options["bandwidth"] is not None:
-        return custom_accelerator(
-            base.memory_bytes, bandwidth=options["bandwidth"], base=base
-        )
+        return custom_accelerator(base.memory_bytes, bandwidth=options["bandwidth"], base=base)
     return base
 
 
@@ -281,8 +287,8 @@ def _show_sweep(
     plot: Path | None,
     language: Language,
 ) -> int:
-    from tokenroom.reports.progress import progress
     from tokenroom.growth import sweep
+    from tokenroom.reports.progress import progress
 
     with progress(len(values)) as on_point:
         points = sweep(result, parameter, values, on_point)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tokenroom.engines.containers import Launch, read_docker_run, read_documents
@@ -22,6 +22,31 @@ _YAML_KEYS: Final = re.compile(
     re.M,
 )
 _MAX_NESTING: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedCommand:
+    """What a command or deployment file says.
+
+    Attributes:
+        engine: Which engine it starts, ``"vllm"``.
+        model: The model's name or folder.
+        version: Version named by an image tag or a pinned package, None when none is.
+        settings: The engine's own settings object.
+        gpus: Accelerators the process may use, None when the command does not say.
+        accelerator_hint: Kind of accelerator a node label asks for, None otherwise.
+        notes: Sentences on what was left out or assumed.
+        facts: Other settings of the container, such as ``"shm-size"``.
+    """
+
+    engine: str = "vllm"
+    model: str
+    version: str | None
+    settings: Any
+    gpus: int | None = None
+    accelerator_hint: str | None = None
+    notes: tuple[str, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_launches(

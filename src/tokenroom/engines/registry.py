@@ -1,23 +1,81 @@
-"""Which engines there are, by the name people give them (``vllm`` or ``vllm@0.19.0``)."""
+"""Which engines there are, by the name people give them (``vllm`` or ``vllm@0.19.0``).
+
+One row an engine: where its policy is, what programs start it, and who reads its command lines.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
+from tokenroom.engines.command_line import ParsedCommand, read_launches
+from tokenroom.engines.containers import Launch
 from tokenroom.engines.policy import Engine
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import CommandLineError, DeploymentError
 
-_ENGINES: Final = {
-    # name: (module, attribute that holds the policy)
-    "vllm": ("tokenroom.engines.vllm.policy", "VLLM"),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """One engine.
+
+    Attributes:
+        title: Its name as it writes it itself.
+        policy: (module, attribute) of its policy.
+        parser: Module whose ``parse_command`` reads its command lines, None when it has none.
+        programs: Words of a command that start it: a program's file name or a Python module.
+        images: What the name of its container image holds.
+    """
+
+    title: str
+    policy: tuple[str, str]
+    parser: str | None = None
+    programs: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+
+
+_DEFAULT: Final = "vllm"
+_ENGINES: Final[Mapping[str, _Row]] = {
+    "vllm": _Row(
+        title="vLLM",
+        policy=("tokenroom.engines.vllm.policy", "VLLM"),
+        parser="tokenroom.engines.vllm.arguments",
+        programs=("vllm",),
+        images=("vllm",),
+    ),
 }
+
+
+class CommandParser(Protocol):
+    """What reads an engine's command lines (``parse_command`` of its module)."""
+
+    def __call__(
+        self,
+        command: str | Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        allow_files: bool = False,
+        service: str | None = None,
+        version: str | None = None,
+    ) -> ParsedCommand:
+        """The model, the settings and what else the command says.
+
+        Raises:
+            CommandLineError: The command does not run the engine, or a flag cannot be understood.
+        """
+        ...
 
 
 def engine_names() -> tuple[str, ...]:
     """Names of all engines."""
     return tuple(_ENGINES)
+
+
+def engine_title(name: str) -> str:
+    """An engine's name as it writes it itself (``vLLM``)."""
+    return _ENGINES[name].title if name in _ENGINES else name
 
 
 @lru_cache(maxsize=64)
@@ -33,5 +91,50 @@ def engine_named(text: str) -> tuple[Engine, str | None]:
             f"--engine is {text!r}; it may be {', '.join(_ENGINES)}, "
             f"with a version after @ when it is not the newest (vllm@0.19.0)"
         )
-    module, attribute = _ENGINES[name]
+    module, attribute = _ENGINES[name].policy
     return cast(Engine, getattr(import_module(module), attribute)), version or None
+
+
+def engine_started_by(
+    command: str | Sequence[str], environment: Mapping[str, str] | None = None
+) -> str:
+    """Name of the engine that a command or deployment file starts; vLLM when none is recognised.
+
+    Raises:
+        CommandLineError: The text cannot be taken apart.
+    """
+    for launch in read_launches(command, environment):
+        name = _program_engine(launch)
+        if name is not None:
+            return name
+    return _DEFAULT
+
+
+def command_parser(engine: str) -> CommandParser:
+    """What reads the command lines of the engine of that name.
+
+    Raises:
+        CommandLineError: The engine is not started by a command.
+    """
+    module = _ENGINES[engine].parser if engine in _ENGINES else None
+    if module is None:
+        raise CommandLineError(
+            f"engine {engine} has no command of its own; name a model and settings instead"
+        )
+    return cast(CommandParser, import_module(module).parse_command)
+
+
+def _program_engine(launch: Launch) -> str | None:
+    """The engine whose program comes first among the words, else the one the image is of."""
+    for word in launch.words:
+        if word == launch.image:
+            continue
+        names = {word.rsplit("/", 1)[-1].removesuffix(".exe"), word.split(".", 1)[0]}
+        for name, row in _ENGINES.items():
+            if not names.isdisjoint(row.programs):
+                return name
+    image = (launch.image or "").lower()
+    for name, row in _ENGINES.items():
+        if any(part in image for part in row.images):
+            return name
+    return None

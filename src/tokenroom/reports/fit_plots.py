@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tokenroom.engines.registry import engine_title
 from tokenroom.fitting import FitResult
 from tokenroom.growth import SweepPoint
 from tokenroom.reports.figures import Curve
-from tokenroom.reports.fit_text import distinct_stages, engine_name, stage_bar
+from tokenroom.reports.fit_text import distinct_stages, stage_bar
 from tokenroom.reports.messages import Language, message
 from tokenroom.reports.plots import plot_curves, plot_memory_bar, usable_language
 
@@ -109,6 +110,6 @@ def _title(result: FitResult, language: Language) -> str:
         model=deployment.spec.name,
         count=deployment.node.count,
         gpu=deployment.node.accelerator.name,
-        engine=engine_name(deployment.engine),
+        engine=engine_title(deployment.engine),
         version=deployment.version,
     )

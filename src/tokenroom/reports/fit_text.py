@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tokenroom.engines.policy import Estimate, StageMemory
+from tokenroom.engines.registry import engine_title
 from tokenroom.fitting import FitResult
 from tokenroom.growth import SweepPoint
 from tokenroom.memory.ledger import Line
@@ -157,14 +158,9 @@ def fit_title(result: FitResult, language: Language) -> str:
         model=deployment.spec.name,
         count=deployment.node.count,
         gpu=deployment.node.accelerator.name,
-        engine=engine_name(deployment.engine),
+        engine=engine_title(deployment.engine),
         version=deployment.version,
     )
-
-
-def engine_name(engine: str) -> str:
-    """An engine's name as it writes it itself."""
-    return {"vllm": "vLLM"}.get(engine, engine)
 
 
 def _model_line(result: FitResult, language: Language) -> str:

@@ -10,11 +10,11 @@ import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tokenroom.engines.command_line import read_launches
+from tokenroom.engines.command_line import ParsedCommand, read_launches
 from tokenroom.engines.containers import Launch
 from tokenroom.engines.shell import hole_in
 from tokenroom.engines.vllm.engine_args import INFLUENTIAL, not_modelled, to_settings
@@ -24,7 +24,6 @@ from tokenroom.engines.vllm.flags import (
     parse_flags,
     version_key,
 )
-from tokenroom.engines.vllm.settings import VLLMSettings
 from tokenroom.errors import CommandLineError
 
 _TEXT_SETTINGS: Final = ("VLLM_", "PYTORCH_", "NCCL_", "CUDA_", "HIP_", "ROCR_", "NVIDIA_VISIBLE_")
@@ -48,31 +47,6 @@ _BENCH_FLAGS: Final = frozenset(
         *("--profile-result-dir", "--input-file", "--output-file", "-i", "-o"),
     }
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedCommand:
-    """What a command or deployment file says.
-
-    Attributes:
-        engine: ``"vllm"``.
-        model: The model's name or folder.
-        version: Version named by an image tag or a pinned package, None when none is.
-        settings: The engine arguments.
-        gpus: Accelerators the process may use, None when the command does not say.
-        accelerator_hint: Kind of accelerator a node label asks for, None otherwise.
-        notes: Sentences on what was left out or assumed.
-        facts: Other settings of the container, such as ``"shm-size"``.
-    """
-
-    engine: str = "vllm"
-    model: str
-    version: str | None
-    settings: VLLMSettings
-    gpus: int | None = None
-    accelerator_hint: str | None = None
-    notes: tuple[str, ...] = ()
-    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
