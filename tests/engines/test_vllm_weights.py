@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import pytest
 
 from tokenroom.engines.vllm.buffers import position_table_sizes
+from tokenroom.engines.vllm.expert_padding import expert_padding
 from tokenroom.engines.vllm.online import with_quantization
-from tokenroom.engines.vllm.parameters import NO_PADDING, TritonLayout, expert_padding
 from tokenroom.engines.vllm.weights import (
     NEWEST_VERSION,
     Ranks,
@@ -23,6 +23,7 @@ from tokenroom.engines.vllm.weights import (
     stage_layers,
 )
 from tokenroom.errors import DeploymentError
+from tokenroom.memory.layer_tensors import NO_PADDING, TritonLayout
 from tokenroom.memory.weights import Component
 from tokenroom.models.hf_config import read_config
 from tokenroom.models.spec import ModelSpec

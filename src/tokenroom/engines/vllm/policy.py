@@ -30,6 +30,7 @@ from tokenroom.engines.vllm.activation import (
 from tokenroom.engines.vllm.checks import check
 from tokenroom.engines.vllm.context import context_bytes
 from tokenroom.engines.vllm.defaults import ResolvedSettings, resolve
+from tokenroom.engines.vllm.expert_padding import expert_padding
 from tokenroom.engines.vllm.graphs import cuda_graph_memory
 from tokenroom.engines.vllm.kv_cache import KVCachePlan, max_model_len_that_fits, plan_kv_cache
 from tokenroom.engines.vllm.kv_pool import PoolLayout, pool_layout
@@ -37,7 +38,6 @@ from tokenroom.engines.vllm.kv_rules import kv_cache_rules
 from tokenroom.engines.vllm.kv_settings import KVCacheSettings
 from tokenroom.engines.vllm.lora import lora_slot_bytes
 from tokenroom.engines.vllm.non_torch import non_torch_memory
-from tokenroom.engines.vllm.parameters import expert_padding
 from tokenroom.engines.vllm.profile_inputs import ProfileInputs
 from tokenroom.engines.vllm.rules import VersionRules, rules_for
 from tokenroom.engines.vllm.settings import VLLMSettings

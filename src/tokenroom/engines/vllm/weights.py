@@ -15,7 +15,11 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from tokenroom.engines.vllm.buffers import position_table_sizes
-from tokenroom.engines.vllm.parameters import (
+from tokenroom.engines.vllm.weight_types import as_divided, every_stage
+from tokenroom.errors import DeploymentError
+from tokenroom.memory.caching_allocator import allocated_bytes
+from tokenroom.memory.kept_types import is_created_plain, kept_type, router_tensors, value_twin
+from tokenroom.memory.layer_tensors import (
     NO_PADDING,
     ExpertPadding,
     Tensor,
@@ -26,16 +30,6 @@ from tokenroom.engines.vllm.parameters import (
     merges,
     plain_tensors,
 )
-from tokenroom.engines.vllm.weight_types import (
-    as_divided,
-    every_stage,
-    is_created_plain,
-    kept_type,
-    router_tensors,
-    value_twin,
-)
-from tokenroom.errors import DeploymentError
-from tokenroom.memory.caching_allocator import allocated_bytes
 from tokenroom.memory.weights import Component, component_of, kv_heads_of, local_weight
 from tokenroom.models.quantization import dtype_bytes
 from tokenroom.models.spec import (
@@ -280,7 +274,7 @@ def rank_weights(
         loaded: After loading on a GPU; False for parameters as created.
         version: vLLM's version.
         padding: What the MXFP4 kernel of the GPU rounds the experts' dimensions up to; see
-            :func:`tokenroom.engines.vllm.parameters.expert_padding`.
+            :func:`tokenroom.engines.vllm.expert_padding.expert_padding`.
         cpu_offload_bytes: ``--cpu-offload-gb`` in bytes: parameters of the blocks are kept in host
             memory, first block first, until that many are (``offloader/uva.py``).
 

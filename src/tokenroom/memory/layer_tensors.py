@@ -1,7 +1,8 @@
-"""The tensors that vLLM creates for one module: plain, quantised, or routed experts.
+"""The tensors an engine creates for one module: plain, quantised, or routed experts.
 
 Each function restates a ``create_weights`` of vLLM 0.32 and 0.33
-(``model_executor/layers/quantization``, named at each branch). Shapes are those of one rank.
+(``model_executor/layers/quantization``, named at each branch); SGLang's layers descend from the
+same code and keep the same shapes. Shapes are those of one rank.
 """
 
 from __future__ import annotations
@@ -31,10 +32,6 @@ _FLOAT32: Final = "float32"
 _FP8: Final = "float8_e4m3fn"
 _INT32_BITS: Final = 32
 _SMALLEST_REFINED_BLOCK: Final = 32
-_TRTLLM_NARROW_SINCE: Final = (0, 27)
-_SWIZZLED_SINCE: Final = (0, 12)
-"""The first vLLM built against PyTorch 2.9: ``mxfp4_utils.py`` ``_swizzle_mxfp4`` wants 2.8.1."""
-
 _FUSED: Final[Mapping[str, str]] = {
     "q_proj": "qkv_proj",
     "k_proj": "qkv_proj",
@@ -208,32 +205,6 @@ class ExpertPadding:
 
 NO_PADDING: Final = ExpertPadding()
 """The last branch of vLLM's rule, which no known GPU backend changes."""
-
-
-def expert_padding(
-    compute_capability: tuple[int, int] | None, version: tuple[int, ...]
-) -> ExpertPadding:
-    """The padding of the backend that vLLM chooses for MXFP4 experts on a GPU.
-
-    ``fused_moe/oracle/mxfp4.py`` ``mxfp4_round_up_hidden_size_and_intermediate_size`` and its order
-    of backends: Marlin before Hopper and on consumer Blackwell, Triton on Hopper, TensorRT-LLM's on
-    Blackwell.
-
-    Args:
-        compute_capability: Of the GPU; None for one that is not NVIDIA's, taken as AMD.
-        version: vLLM's version.
-    """
-    if compute_capability is None:
-        return ExpertPadding(hidden=256, intermediate=256)
-    major = compute_capability[0]
-    if major == 9:
-        plain = version < _SWIZZLED_SINCE
-        return ExpertPadding(triton=TritonLayout.STRIDED if plain else TritonLayout.SWIZZLED)
-    if major == 10:
-        return ExpertPadding(
-            hidden=256, intermediate=128 if version >= _TRTLLM_NARROW_SINCE else 256
-        )
-    return ExpertPadding(hidden=256, intermediate=128)
 
 
 def expert_tensors(
