@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,6 +16,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from tokenroom.engines.vllm.arguments import parse_command
 from tokenroom.engines.vllm.attention_backend import AttentionQuery, choose_backend
 from tokenroom.engines.vllm.checks import check, refusals
 from tokenroom.engines.vllm.default_rules import default_rules
@@ -21,7 +24,7 @@ from tokenroom.engines.vllm.defaults import ResolvedSettings, resolve
 from tokenroom.engines.vllm.graph_sizes import GraphRequest, capture_sizes
 from tokenroom.engines.vllm.model_length import model_length
 from tokenroom.engines.vllm.settings import SpeculativeSettings, VLLMSettings
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, ModelError
 from tokenroom.hardware.accelerator import Node
 from tokenroom.hardware.catalogue import find_accelerator
 from tokenroom.models.catalogue import entry, specification
@@ -31,7 +34,7 @@ from tokenroom.models.spec import ModelSpec
 _FIXTURE = Path(__file__).parent / "data" / "vllm_defaults_0.32.json.gz"
 _LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 #: Rows that building the engine's configuration takes and loading the model refuses later.
-_REFUSED_LATER = ("no attention backend", "KV heads nor")
+_REFUSED_LATER = ("no attention backend", "KV heads nor", "padded vocabulary")
 
 
 @cache
@@ -195,6 +198,8 @@ def test_async_scheduling(version: str, stages: int, method: str | None, overlap
         ("a100-sxm-80gb", "deepseek-ai/DeepSeek-V2-Lite", "0.33.0", None, "TRITON_MLA", 16),
         ("h100-sxm-80gb", "deepseek-ai/DeepSeek-V3.2", "0.33.0", None, "FLASH_ATTN_MLA_SPARSE", 64),
         ("h100-sxm-80gb", "deepseek-ai/DeepSeek-V3.2", "0.20.0", None, "FLASHMLA_SPARSE", 64),
+        ("h100-sxm-80gb", "google/gemma-3-27b-it", "0.19.0", None, "TRITON_ATTN", 16),
+        ("h100-sxm-80gb", "google/gemma-3-27b-it", "0.33.0", None, "TRITON_FLASH_ATTN", 16),
         ("a100-sxm-80gb", "openai/gpt-oss-20b", "0.33.0", None, "TRITON_ATTN", 16),
         ("h100-sxm-80gb", "openai/gpt-oss-20b", "0.33.0", None, "FLASH_ATTN", 16),
     ],
@@ -357,6 +362,10 @@ def _refusal(name: str = _LLAMA, gpu: str = "h100-sxm-80gb", count: int = 8, **g
     ("given", "sentence"),
     [
         ({"tensor_parallel_size": 3}, "does not divide the model's 32 attention heads; use 2"),
+        (
+            {"tensor_parallel_size": 5, "name": "Qwen/Qwen3-14B"},
+            "does not divide the padded vocabulary of 151936; use a power of two",
+        ),
         ({"tensor_parallel_size": 4, "count": 2}, "needs 4 accelerators, but there are 2"),
         ({"data_parallel_size": 4, "tensor_parallel_size": 4}, "needs 16 accelerators"),
         ({"pipeline_parallel_size": 64, "count": 64}, "the model has 32 layers"),
@@ -418,9 +427,9 @@ def test_unknown_caches_are_refused() -> None:
     assert "kv_cache_dtype is 'fp9'" in "; ".join(refusals(resolved, _model(_LLAMA), _node()))
 
 
-def test_versions_before_0_11_are_refused() -> None:
-    with pytest.raises(DeploymentError, match=r"0\.11"):
-        _resolved(version="0.9.2")
+def test_versions_have_to_be_versions() -> None:
+    with pytest.raises(DeploymentError, match="the vLLM version is 'newest'"):
+        _resolved(version="newest")
 
 
 def test_other_vendors_resolve() -> None:
@@ -474,3 +483,67 @@ def test_settings_resolve_or_are_refused(
     assert resolved.max_in_flight_tokens >= resolved.max_num_batched_tokens
     assert resolved.block_size % 16 == 0
     assert set(resolved.settings) >= {"dtype", "max_model_len", "block_size", "cudagraph_mode"}
+
+
+_LOG_FIELDS = {
+    "dtype": r"\bdtype=torch\.(\w+)",
+    "max_model_len": r"max_seq_len=(\d+)",
+    "kv_cache_dtype": r"kv_cache_dtype=(\w+)",
+    "max_num_batched_tokens": r"enabled with max_num_batched_tokens=(\d+)",
+    "async_scheduling": r"Asynchronous scheduling is (enabled|disabled)",
+    "attention_backend": r"Using (\w+) attention backend out of",
+    "cudagraph_mode": r"'cudagraph_mode': <CUDAGraphMode\.(\w+)",
+    "cudagraph_capture_sizes": r"'cudagraph_capture_sizes': \[([\d, ]*)\]",
+}
+
+
+def _log_value(name: str, text: str) -> str | None:
+    match = re.search(_LOG_FIELDS[name], text)
+    if match is None:
+        return None
+    value = match.group(1)
+    if name == "async_scheduling":
+        return str(value == "enabled")
+    return f"[{value}]" if name == "cudagraph_capture_sizes" else value
+
+
+@pytest.mark.shared
+def test_published_logs_show_the_same_settings(shared: Path) -> None:
+    wrong, compared = [], 0
+    for file in sorted((shared / "truth" / "vllm_logs").glob("*.log.gz")):
+        text = gzip.decompress(file.read_bytes()).decode(errors="replace")
+        version = re.search(r"\bversion (\d+\.\d+\.\d+)", text)
+        arguments = re.search(r"non-default args: (\{.*\})", text)
+        gpu = re.search(r"--(h100|a100|l40s|h200|b200)-(\d+)gb--", file.name)
+        if version is None or arguments is None or gpu is None:
+            continue
+        flags = ", ".join(
+            f"{name}={value!r}"
+            for name, value in ast.literal_eval(arguments.group(1)).items()
+            if name != "model_tag"
+        )
+        call = parse_command(f"AsyncEngineArgs({flags})", version=version[1])
+        try:
+            spec = _model(call.model)
+        except ModelError:
+            continue
+        node = _node({"h100": "h100-sxm-80gb", "a100": "a100-sxm-80gb"}.get(gpu[1], gpu[1]))
+        try:
+            resolved = resolve(call.settings, spec, node)
+            check(resolved, spec, node)
+        except DeploymentError as refusal:
+            known = (
+                "greater than the derived max_model_len",
+                "AssertionError: 151936 is not divis",
+            )
+            if not any(words in text for words in known):
+                wrong.append(f"{file.name}: {refusal}")
+            continue
+        for name in _LOG_FIELDS:
+            expected = _log_value(name, text)
+            got = _comparable(name, getattr(resolved, name))
+            compared += expected is not None
+            if expected is not None and str(got) != _comparable(name, expected):
+                wrong.append(f"{file.name} {name}: {got}, the log {expected}")
+    assert not wrong
+    assert compared > 100

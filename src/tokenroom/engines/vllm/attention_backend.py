@@ -39,6 +39,7 @@ class AttentionQuery:
         latent: Multi-head latent attention.
         sparse: Sparse latent attention with an indexer.
         sinks: Learned attention sinks.
+        mm_prefix: Tokens of one image see each other in both directions.
         qk_nope_head_dim: Of latent attention, 0 otherwise.
         block_size: Block size the user set, None when not.
     """
@@ -52,6 +53,7 @@ class AttentionQuery:
     latent: bool = False
     sparse: bool = False
     sinks: bool = False
+    mm_prefix: bool = False
     qk_nope_head_dim: int = 0
     block_size: int | None = None
 
@@ -99,6 +101,8 @@ def _flash_attn(query: AttentionQuery) -> bool:
         query.version >= (0, 20, 0) and major in (9, 10) and query.head_dim <= 512
     ):
         return False
+    if query.mm_prefix and not (query.version >= (0, 24, 0) and major in (9, 10)):
+        return False
     if query.version < (0, 12, 0) and query.head_dim % 32:
         return False
     if query.sinks and query.capability < (9, 0):
@@ -117,7 +121,7 @@ def _flashinfer(query: AttentionQuery) -> bool:
     widths = {64, 128, 256} | ({512} if query.version >= (0, 22, 0) else set())
     if not lowest <= query.capability <= (12, 1) or query.dtype not in _HALF:
         return False
-    if query.head_dim not in widths:
+    if query.head_dim not in widths or query.mm_prefix:
         return False
     if query.sinks and query.capability[0] != 10:
         both = query.version >= (0, 28, 0) and query.capability[0] == 12
@@ -140,6 +144,11 @@ def _triton(query: AttentionQuery) -> bool:
 
 def _flex(query: AttentionQuery) -> bool:
     return not query.quantized_cache and not query.sinks
+
+
+def _mixed(query: AttentionQuery) -> bool:
+    # Triton for prompts with images, the faster backend for everything else.
+    return query.mm_prefix and query.dtype in _HALF and query.head_dim <= 256 and not query.sinks
 
 
 def _packed(query: AttentionQuery) -> bool:
@@ -216,6 +225,8 @@ _BACKENDS: Final = {
         AttentionBackend(name="TRITON_ATTN", supports=_triton),
         AttentionBackend(name="FLEX_ATTENTION", supports=_flex),
         AttentionBackend(name="TURBOQUANT", supports=_packed),
+        AttentionBackend(name="TRITON_FLASH_ATTN", supports=_mixed),
+        AttentionBackend(name="TRITON_FLASHINFER", supports=_mixed, block_sizes=(16, 32, 64)),
         AttentionBackend(name="FLASH_ATTN_MLA", supports=_flash_attn_mla, latent=True),
         AttentionBackend(name="FLASHMLA", supports=_flashmla, block_sizes=(64,), latent=True),
         AttentionBackend(
@@ -278,8 +289,11 @@ def _priorities(query: AttentionQuery) -> tuple[str, ...]:
         first, second = (
             ("FLASHINFER", "FLASH_ATTN") if major == 10 else ("FLASH_ATTN", "FLASHINFER")
         )
+        mixed: tuple[str, ...] = ()
+        if version >= (0, 30, 0) and query.mm_prefix and major in (9, 10):
+            mixed = ("TRITON_FLASH_ATTN",) if major == 9 else ("TRITON_FLASHINFER",)
         last = ("TURBOQUANT",) if version >= (0, 20, 0) else ()
-        return (first, second, "TRITON_ATTN", "FLEX_ATTENTION", *last)
+        return (*mixed, first, second, "TRITON_ATTN", "FLEX_ATTENTION", *last)
     if major == 10:
         sparse: tuple[str, ...] = ("FLASHMLA_SPARSE",)
         if version >= (0, 17, 0):

@@ -31,6 +31,7 @@ _LEAST_CAPABILITY: Final[Mapping[str, tuple[tuple[tuple[int, int], tuple[int, in
     "mxfp4": (((0, 0), (8, 0)),),
     "torchao": (((0, 0), (7, 5)),),
 }
+_VOCABULARY_PADDING: Final = 64  # DEFAULT_VOCAB_PADDING_SIZE, vocab_parallel_embedding.py
 _KV_CACHE_DTYPES: Final = frozenset(
     {
         *("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla"),
@@ -140,6 +141,12 @@ def _heads(resolved: ResolvedSettings, spec: ModelSpec) -> Iterator[str]:
         yield (
             f"tensor_parallel_size is {tensor}, which does not divide the model's {heads} "
             f"attention heads; use {fits[-1]} or another divisor"
+        )
+    vocabulary = -(-spec.vocab_size // _VOCABULARY_PADDING) * _VOCABULARY_PADDING
+    if vocabulary % tensor:
+        yield (
+            f"tensor_parallel_size is {tensor}, which does not divide the padded vocabulary of "
+            f"{vocabulary}; use a power of two"
         )
     attention = resolved.traits.attention
     if resolved.traits.latent is None and attention is not None:

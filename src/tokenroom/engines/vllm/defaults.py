@@ -43,6 +43,14 @@ _DTYPE_NAMES: Final = {
 _NO_HALF: Final = frozenset(
     {"gemma2", "gemma3", "gemma3_text", "glm4"}
 )  # config/model.py _FLOAT16_NOT_SUPPORTED_MODELS
+#: Classes whose image tokens see each other (config/model.py ``is_mm_prefix_lm``).
+_TWO_WAY_IMAGES: Final = frozenset(
+    {
+        *("Gemma3ForConditionalGeneration", "PaliGemmaForConditionalGeneration"),
+        *("Molmo2ForConditionalGeneration", "BagelForConditionalGeneration"),
+        "Moondream3ForCausalLM",
+    }
+)
 _GRAPH_MODE_OF_LEVEL: Final = ("NONE", "PIECEWISE", "FULL_AND_PIECEWISE", "FULL_AND_PIECEWISE")
 _WITHOUT_PIECEWISE: Final = {"PIECEWISE": "NONE", "FULL_AND_PIECEWISE": "FULL_DECODE_ONLY"}
 
@@ -358,6 +366,10 @@ class _Resolver:
             dtype=dtype,
             kv_cache_dtype=kv_cache_dtype,
             sinks=plain.sinks,
+            mm_prefix=self.rules.version >= (0, 13, 0)
+            and bool(self.spec.towers)
+            and not self.user.language_model_only
+            and self.spec.architecture in _TWO_WAY_IMAGES,
             block_size=self.user.block_size,
         )
 
