@@ -10,7 +10,7 @@ from tokenroom.memory.kv_cache import attention_bytes_per_token, request_bytes
 from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.hf_config import read_config
 from tokenroom.models.quantization import what_if
-from tokenroom.models.spec import Attention, DenseFFN, MoEFFN, ModelSpec, Role
+from tokenroom.models.spec import Attention, DenseFFN, ModelSpec, MoEFFN, Role
 from tokenroom.units import GIB, KIB
 
 

@@ -1,5 +1,8 @@
 """The facade: verdicts, what they rest on, and what would change them."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from tokenroom import ModelSpec, TokenroomError, fit, load_model
@@ -107,7 +110,7 @@ def test_memory_of_other_processes_counts(llama: ModelSpec) -> None:
     result = fit(llama, "h100", context=8192, util=0.95, used_bytes=used)
     assert result.plan.refusal is not None
     assert result.plan.refusal.cause == "free_below_budget"
-    assert [change.key for change in result.changes_that_fit][0] == "gpu_memory_utilization"
+    assert next(change.key for change in result.changes_that_fit) == "gpu_memory_utilization"
 
 
 def test_gpus_without_a_parallel_size_become_tensor_parallel(llama: ModelSpec) -> None:
@@ -173,3 +176,32 @@ def test_bad_input_is_one_sentence_naming_the_field(
 def test_an_unknown_model_names_near_ones() -> None:
     with pytest.raises(TokenroomError, match=r"llama"):
         fit("llama-3.1-8bb", "h100")
+
+
+def test_a_quantisation_block_without_a_method_is_loaded_plain(tmp_path: Path) -> None:
+    # vLLM's _normalize_quantization_config (0.32) looks for quant_method or ModelOpt's producer.
+    config = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 512,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "num_hidden_layers": 2,
+        "intermediate_size": 1024,
+        "vocab_size": 1024,
+        "max_position_embeddings": 4096,
+        "torch_dtype": "bfloat16",
+    }
+    block = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
+    named = {"producer": {"name": "modelopt", "version": "0.31.0"}, **block}
+    results = []
+    for folder, quantisation in (("unnamed", block), ("named", named)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").write_text(json.dumps(config))
+        (tmp_path / folder / "hf_quant_config.json").write_text(json.dumps(quantisation))
+        results.append(fit(tmp_path / folder, "h100", kv_cache_memory_bytes=GIB))
+    unnamed, recognised = results
+    assert recognised.plan.kv_blocks == 2 * unnamed.plan.kv_blocks
+    assert recognised.plan.stages[0].weights_bytes < unnamed.plan.stages[0].weights_bytes
+    assert "quantization_not_recognised" in [notice.key for notice in unnamed.notices]
+    assert "quantization_not_recognised" not in [notice.key for notice in recognised.notices]

@@ -111,7 +111,7 @@ def test_public_names_are_these_and_no_submodule_hides_one() -> None:
         "load_model",
         "sweep",
     ]
-    for module in {home for home in tokenroom._HOMES.values()}:
+    for module in set(tokenroom._HOMES.values()):
         importlib.import_module(module)
     for name in tokenroom.__all__:
         assert callable(getattr(tokenroom, name)), name

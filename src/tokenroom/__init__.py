@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from tokenroom.errors import TokenroomError
     from tokenroom.fitting import FitResult, fit
+    from tokenroom.growth import sweep
     from tokenroom.hardware.accelerator import Accelerator, Node
     from tokenroom.hardware.catalogue import find_accelerator
     from tokenroom.models.resolve import load_model
     from tokenroom.models.spec import ModelSpec
-    from tokenroom.growth import sweep
 
 _HOMES: Final = {
     "Accelerator": "tokenroom.hardware.accelerator",

@@ -27,6 +27,7 @@ from tokenroom.engines.registry import engine_named
 from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.hardware.catalogue import find_accelerator
+from tokenroom.hardware.names import split_count
 from tokenroom.memory.ledger import Line
 from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.quantization import what_if
@@ -296,6 +297,8 @@ def _accelerator(gpu: str | Accelerator | Node) -> Accelerator:
 
 def _node_count(gpu: str | Accelerator | Node, gpus: int | None) -> int | None:
     if gpus is None:
+        if isinstance(gpu, str):
+            return split_count(gpu)[0]  # "8xh100"
         return gpu.count if isinstance(gpu, Node) else None
     _check_positive("gpus", gpus)
     return gpus

@@ -94,8 +94,8 @@ def test_an_engine_command_says_the_same_as_the_options(
         "--gpu",
         "l40s",
         "--",
-        *"vllm serve llama-3.1-8b --max-model-len 8192 --kv-cache-dtype=fp8".split(),
-        *"--gpu-memory-utilization 0.9".split(),
+        *["vllm", "serve", "llama-3.1-8b", "--max-model-len", "8192", "--kv-cache-dtype=fp8"],
+        *["--gpu-memory-utilization", "0.9"],
     )
     assert by_command["kv_blocks"] == by_options["kv_blocks"]
     assert by_command["ranks"] == by_options["ranks"]
@@ -127,9 +127,7 @@ def test_explain_names_formulas_and_sources(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
-def test_plots_are_written(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, suffix: str
-) -> None:
+def test_plots_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path, suffix: str) -> None:
     bar, curve = tmp_path / f"bar.{suffix}", tmp_path / f"curve.{suffix}"
     assert run(capsys, *SMALL, "--plot", str(bar))[0] == 0
     assert run(capsys, *SMALL, "--sweep", "concurrency=1..64", "--plot", str(curve))[0] == 0

@@ -100,7 +100,10 @@ def read_config(
     if quantization_config is not None:
         from tokenroom.models.quantization import apply_quantization
 
-        spec = apply_quantization(spec, quantization_config)
+        spec = replace(
+            apply_quantization(spec, quantization_config),
+            quantization_named=_names_method(quantization_config),
+        )
     return spec
 
 
@@ -117,13 +120,17 @@ def read_config_file(path: str | Path, *, assume_architecture: str | None = None
     folder = path if path.is_dir() else path.parent
     file = path / "config.json" if path.is_dir() else path
     data = dict(_load(file))
+    block: Mapping[str, object] | None = None
     if path.is_dir() and _quantization_config(data) is None:
         quant_file = folder / "hf_quant_config.json"
         if quant_file.is_file():
-            data["quantization_config"] = {"quant_method": "modelopt", **_load(quant_file)}
+            block = _load(quant_file)
+            data["quantization_config"] = {"quant_method": "modelopt", **block}
     named = data.get("_name_or_path")
     name = named if isinstance(named, str) and named else (folder.resolve().name or str(file))
     spec = read_config(data, name, assume_architecture=assume_architecture)
+    if block is not None:
+        spec = replace(spec, quantization_named=_names_method(block))
     return replace(spec, source=str(file))
 
 
@@ -220,6 +227,21 @@ def _dtype(config: Config, spec: ModelSpec) -> tuple[str, tuple[str, ...]]:
                 return inner, ()
     sentence = f"the configuration names no dtype; {DEFAULT_DTYPE} was assumed"
     return DEFAULT_DTYPE, (sentence,)
+
+
+def _names_method(block: Mapping[str, object]) -> bool:
+    """Whether vLLM would recognise the block: ``_normalize_quantization_config``, 0.32.
+
+    By ``quant_method``; ModelOpt's also by the producer's name or the older nested form, with the
+    algorithm under ``quantization``.
+    """
+    if block.get("quant_method"):
+        return True
+    producer, nested = block.get("producer"), block.get("quantization")
+    if not isinstance(nested, Mapping):
+        return False
+    by_producer = isinstance(producer, Mapping) and producer.get("name") == "modelopt"
+    return (by_producer or "modelopt_quant_config" in nested) and bool(nested.get("quant_algo"))
 
 
 def _quantization_config(data: Mapping[str, object]) -> Mapping[str, object] | None:

@@ -386,6 +386,8 @@ class ModelSpec:
         towers: Vision and audio encoders.
         mtp_layers: Multi-token-prediction blocks, stored but only loaded as a draft model.
         quantization: Name of the quantisation method, None for plain.
+        quantization_named: The quantisation block names its method the way engines look for it;
+            one that does not is still read here, but an engine may load the weights plain.
         kv_cache_dtype: KV type the checkpoint asks for (``"fp8"``), None for the model's own.
         layer_prefix: Checkpoint path of the blocks, such as ``"model.layers"``.
         logits_softcap: Final logits pass a tanh cap (Gemma 2).
@@ -410,6 +412,7 @@ class ModelSpec:
     towers: tuple[Tower, ...] = ()
     mtp_layers: tuple[Layer, ...] = ()
     quantization: str | None = None
+    quantization_named: bool = True
     kv_cache_dtype: str | None = None
     layer_prefix: str = "model.layers"
     logits_softcap: bool = False

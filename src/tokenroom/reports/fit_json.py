@@ -13,9 +13,9 @@ from importlib.resources import files
 from typing import Any, Final
 
 from tokenroom.fitting import FitResult
+from tokenroom.growth import SweepPoint
 from tokenroom.memory.ledger import Line
 from tokenroom.reports.messages import Language, change_price, notice_text, refusal_text
-from tokenroom.growth import SweepPoint
 
 SCHEMA_VERSION: Final = "1.0"
 

@@ -203,6 +203,12 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "the engine has no flag {flag}; it was left out",
         "引擎没有参数 {flag}，已忽略",
     ),
+    "notice.quantization_not_recognised": (
+        "the quantisation block names no method that vLLM looks for (quant_method), so it loads the "
+        'weights in {dtype}; add "quant_method" to the block if the checkpoint is quantised',
+        "量化配置没有写明 vLLM 所查找的方法（quant_method），因此权重按 {dtype} 加载；"
+        '若权重确已量化，请在配置中补上 "quant_method"',
+    ),
     "notice.ignored_flags": (
         "these flags have no influence on memory and were left out: {flags}",
         "以下参数不影响显存，未计入：{flags}",

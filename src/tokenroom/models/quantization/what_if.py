@@ -54,7 +54,7 @@ def known_layouts() -> tuple[str, ...]:
 
 
 def dequantized(spec: ModelSpec) -> ModelSpec:
-    """``spec`` as it was before its checkpoint was quantised: plain, sizes of headers forgotten."""
+    """``spec`` before its checkpoint was quantised: plain weights and cache, no sizes of headers."""
     plain = map_weights(
         spec,
         lambda weight: (
@@ -63,7 +63,7 @@ def dequantized(spec: ModelSpec) -> ModelSpec:
             else replace(weight, scheme=None, stored_bytes=None)
         ),
     )
-    return replace(plain, quantization=None)
+    return replace(plain, quantization=None, quantization_named=True, kv_cache_dtype=None)
 
 
 def what_if(spec: ModelSpec, name: str) -> ModelSpec:
