@@ -19,6 +19,7 @@ from tokenroom.engines.vllm.profile_inputs import Estimate, ProfileInputs, Terms
 from tokenroom.engines.vllm.rules import TopKTopP, VersionRules
 from tokenroom.engines.vllm.runner import has_experts, runs_second_runner
 from tokenroom.engines.vllm.sampler_memory import output_terms, padded_vocab_size, top_k_top_p
+from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.models.spec import DTYPE_BITS, ModelSpec
 from tokenroom.units import KIB, MIB
 
@@ -182,10 +183,17 @@ def _step_activation(
     )
 
 
-def attention_workspace_bytes(inputs: ProfileInputs) -> int:
-    """What the attention backend allocates for itself with the KV cache.
+def cublas_workspace_bytes(accelerator: Accelerator) -> int:
+    """What the first matrix product allocates and PyTorch keeps."""
+    return _CUBLAS_WORKSPACE_BYTES.get(accelerator.architecture, _CUBLAS_WORKSPACE_BYTES_OLDER)
 
-    That is after the cache was sized, so it takes memory outside the budget.
+
+def attention_workspace_bytes(inputs: ProfileInputs) -> int:
+    """What the attention backend allocates for itself when it first builds its metadata.
+
+    The profile run has none; the first capture of a full graph does (so that the engine's estimate
+    of graph memory holds it), or else the first step, beside the budget. Source:
+    v1/attention/backends/flashinfer.py ``_get_workspace_buffer`` (0.20 to 0.33).
     """
     return _FLASHINFER_WORKSPACE_BYTES if "FLASHINFER" in inputs.attention_backend else 0
 
@@ -215,14 +223,7 @@ def _kept_terms(
 ) -> Terms:
     """What the forward pass allocates and does not free before the sampler runs."""
     width = DTYPE_BITS[inputs.dtype] // 8
-    terms = [
-        (
-            "cublas_workspace",
-            _CUBLAS_WORKSPACE_BYTES.get(
-                inputs.accelerator.architecture, _CUBLAS_WORKSPACE_BYTES_OLDER
-            ),
-        )
-    ]
+    terms = [("cublas_workspace", cublas_workspace_bytes(inputs.accelerator))]
     if not inputs.is_first_stage and not second:
         terms.append(("stage_inputs", 2 * tokens * spec.hidden_size * width))
     if workspace := expert_workspace_bytes(spec, inputs, rules, tokens):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
+from tokenroom.engines.vllm.activation import attention_workspace_bytes
 from tokenroom.engines.vllm.collectives import fused_all_reduce_bytes
 from tokenroom.engines.vllm.graph_pool import LayerTensors, Pool, replay
 from tokenroom.engines.vllm.profile_inputs import ProfileInputs, Terms
@@ -196,6 +197,7 @@ class _Capture:
     piecewise: bool
     full: bool
     fixed_bytes: int
+    attention_bytes: int
 
     @classmethod
     def of(cls, spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules) -> _Capture:
@@ -204,6 +206,7 @@ class _Capture:
         largest_decode = inputs.max_num_seqs * query_tokens
         sizes = tuple(sorted(inputs.capture_sizes, reverse=True))
         full_sizes = tuple(size for size in sizes if query_tokens <= size <= largest_decode)
+        single_tokens = inputs.attention_backend == "FLASHINFER" and not _decodes_uniformly(inputs)
         fixed = _SMALL_BUFFERS_BYTES
         if _products(layer) in ("plain", "weight_only"):  # others are multiplied by CUTLASS
             fixed += _CUBLAS_WORKSPACE_BYTES
@@ -217,8 +220,11 @@ class _Capture:
             sizes=sizes,
             full_sizes=full_sizes,
             piecewise=inputs.piecewise_graphs,
-            full=inputs.full_graphs and bool(full_sizes),
+            full=inputs.full_graphs
+            and bool(full_sizes)
+            and not (single_tokens and inputs.speculative_tokens),
             fixed_bytes=fixed,
+            attention_bytes=attention_workspace_bytes(inputs),
         )
 
 
@@ -284,22 +290,27 @@ def _measure(capture: _Capture) -> _Measured:
             held += graph
             grown.append((pool.num_bytes - before, _chunks(held) - chunks))
         tensors, nodes = grown[0]
+        attention = capture.attention_bytes if name == "FULL" else 0
         second = sum(grown[1]) if len(grown) > 1 else 0
         modes.append(
             GraphMode(
                 name=name,
                 count=len(sizes) * capture.kinds,
-                first_bytes=fixed + tensors + nodes,
+                first_bytes=fixed + attention + tensors + nodes,
                 second_bytes=second,
                 mean_bytes=round(graph),
-                terms=(("workspaces", fixed), ("tensors", tensors), ("graph_nodes", nodes)),
+                terms=(
+                    ("workspaces", fixed + attention),
+                    ("tensors", tensors),
+                    ("graph_nodes", nodes),
+                ),
             )
         )
         fixed = 0
     if not modes:
         return _Measured(modes=(), sampled_bytes=0, half_sampled_bytes=0, total_bytes=0)
     rests = {mode.name: max(mode.second_bytes, MIB) * (mode.count - 1) for mode in modes}
-    total = pool.num_bytes + capture.fixed_bytes
+    total = pool.num_bytes + capture.fixed_bytes + (capture.attention_bytes if capture.full else 0)
     total += sum(mode.mean_bytes * mode.count for mode in modes)
     full = [mode for mode in modes if mode.name == "FULL"]
     return _Measured(
@@ -309,6 +320,15 @@ def _measure(capture: _Capture) -> _Measured:
         + sum(rests[mode.name] - mode.mean_bytes * (mode.count - 1) for mode in full),
         total_bytes=total,
     )
+
+
+def _decodes_uniformly(inputs: ProfileInputs) -> bool:
+    """Whether FlashInfer captures decode steps of several tokens a request.
+
+    Its TRT-LLM kernels do, on datacentre Blackwell; else speculative decoding leaves it with
+    piecewise graphs (v1/attention/backends/flashinfer.py ``get_cudagraph_support``).
+    """
+    return (inputs.accelerator.compute_capability or (0, 0))[0] == 10
 
 
 def _graph_bytes(capture: _Capture) -> tuple[float, float]:
