@@ -75,9 +75,10 @@ def draw_bar(
         line.append(_FILLS[segment.kind][fill] * count, style=_FILLS[segment.kind][2])
     end = round(bar.limit_bytes / scale * columns)
     if bar.missing_bytes:
+        end = min(end, columns - 2)  # the mark and what is crossed out are always seen
         line = line[:end]
         line.append("│" if not fill else "|", style="bold")
-        line.append(_MISSING[fill] * max(1, columns - end - 1), style=_MISSING[2])
+        line.append(_MISSING[fill] * (columns - end - 1), style=_MISSING[2])
     else:
         line.append(" " * (columns - line.cell_len))
     line.append(f"  {figure}")

@@ -54,7 +54,7 @@ def known_layouts() -> tuple[str, ...]:
 
 
 def dequantized(spec: ModelSpec) -> ModelSpec:
-    """``spec`` before its checkpoint was quantised: plain weights and cache, no sizes of headers."""
+    """``spec`` before its checkpoint was quantised: plain weights and cache, no header sizes."""
     plain = map_weights(
         spec,
         lambda weight: (
