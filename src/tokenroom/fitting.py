@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import sqrt
 from pathlib import Path
@@ -149,8 +149,8 @@ class FitResult:
         Raises:
             DeploymentError: The engine refuses them.
         """
-        asked = replace(self.deployment.asked, **settings)
         old = self.deployment
+        asked = self.engine.settings(old.asked, settings)
         deployment = self.engine.deploy(old.spec, old.node, asked, old.draft)
         return self._of(deployment)
 
@@ -205,7 +205,7 @@ def fit(
             :class:`ModelSpec`.
         gpu: Accelerator name, accelerator or node.
         gpus: How many of them; as many as the parallel sizes need when not given.
-        engine: ``"vllm"`` or ``"vllm@VERSION"``.
+        engine: ``"vllm"``, ``"vllm@VERSION"``, ``"tensorrt-llm"``, ``"transformers"``, ...
         tp: Tensor-parallel size; all ``gpus`` when no parallel size is given.
         pp: Pipeline-parallel size.
         dp: Data-parallel size.
@@ -239,6 +239,9 @@ def fit(
         "gpu_memory_utilization": util,
         "version": version,
     }
+    batch_setting = getattr(policy, "batch_setting", None)
+    if batch_setting is not None:
+        shorthand[batch_setting] = concurrency
     given = {name: value for name, value in shorthand.items() if value is not None}
     count = _node_count(gpu, gpus)
     if (

@@ -252,8 +252,32 @@ class Change:
         return replace(self, kv_pool_tokens=plan.kv_pool_tokens, requests_running=requests_running)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """One thing that an engine sets memory aside for; the engine table is written from these.
+
+    Attributes:
+        what: What is set aside (``"KV pool"``).
+        when: At which moment, and for how long.
+        of_what: Of what: a share of which memory, or the size it follows.
+        default: The setting that decides, with its default.
+        source: Where the engine says so.
+    """
+
+    what: str
+    when: str
+    of_what: str
+    default: str
+    source: str
+
+
 class Engine(Protocol):
-    """An engine's memory policy."""
+    """An engine's memory policy.
+
+    Two further attributes are optional. ``reserves``, a tuple of :class:`Reservation`, is what the
+    engine table says of it. ``batch_setting`` names the setting that the number of requests asked
+    for becomes, in engines that have no pool and hold one batch at a time.
+    """
 
     name: str
 
