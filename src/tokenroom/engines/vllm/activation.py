@@ -19,6 +19,7 @@ from tokenroom.engines.vllm.profile_inputs import Estimate, ProfileInputs, Terms
 from tokenroom.engines.vllm.rules import TopKTopP, VersionRules
 from tokenroom.engines.vllm.runner import has_experts, runs_second_runner
 from tokenroom.engines.vllm.sampler_memory import output_terms, padded_vocab_size, top_k_top_p
+from tokenroom.engines.vllm.sparse_memory import sparse_workspace_bytes
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.models.spec import DTYPE_BITS, ModelSpec
 from tokenroom.units import KIB, MIB
@@ -226,8 +227,11 @@ def _kept_terms(
     terms = [("cublas_workspace", cublas_workspace_bytes(inputs.accelerator))]
     if not inputs.is_first_stage and not second:
         terms.append(("stage_inputs", 2 * tokens * spec.hidden_size * width))
-    if workspace := expert_workspace_bytes(spec, inputs, rules, tokens):
-        terms.append(("moe_workspace", workspace))
+    experts = expert_workspace_bytes(spec, inputs, rules, tokens)
+    sparse = sparse_workspace_bytes(spec, inputs)
+    if max(experts, sparse):  # one buffer serves both
+        name = "moe_workspace" if experts >= sparse else "sparse_attention_workspace"
+        terms.append((name, max(experts, sparse)))
     return tuple(terms)
 
 

@@ -5,8 +5,9 @@ The CUDA context and the communicators of the distributed groups are set up firs
 PyTorch that the profile run adds; they only lessen what is free. Measured from "worker init memory
 snapshot" of vLLM 0.19.0 on H100 SXM (llm-d-planner pull 205): 0.51 GiB on one GPU, 1.43 with two
 pipeline stages, 1.53 with TP 2, 1.55 with TP 4, and 0.48 more for models with experts, which get a
-group of their own. Without a switch NCCL opens fewer channels: two RTX 5090 had 1.13 GiB in use (club-3090
-issue 1087), and two RTX 3090 at most 0.71, since they start with utilisation 0.97 (issue 1120).
+group of their own. Without a switch NCCL opens fewer channels: two RTX 5090 had 1.13 GiB in use
+(club-3090 issue 1087), and two RTX 3090 at most 0.71, since they start with utilisation 0.97 (issue
+1120).
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ WORLD_COMMUNICATOR_BYTES: Final = 942 * MIB
 TENSOR_GROUP_BYTES: Final = 102 * MIB
 EXPERT_GROUP_BYTES: Final = 492 * MIB
 _UNSWITCHED_SHARE: Final = 0.37
-"""Part of these that communicators take without an NVLink switch: what both pairs above leave beside the
-context."""
+"""Part of these that communicators take without an NVLink switch: what both pairs above leave
+beside the context.
+"""
 
 
 def context_bytes(spec: ModelSpec, inputs: ProfileInputs) -> int:

@@ -8,6 +8,7 @@ from tokenroom.engines.vllm.expert_memory import kept_workspace_bytes, passing_w
 from tokenroom.engines.vllm.profile_inputs import ProfileInputs, Terms
 from tokenroom.engines.vllm.remembered import Remembered
 from tokenroom.engines.vllm.rules import VersionRules
+from tokenroom.engines.vllm.sparse_memory import indexer_logits_bytes, residual_streams
 from tokenroom.models.spec import (
     DTYPE_BITS,
     Attention,
@@ -74,6 +75,7 @@ def _layer_bytes(
         inputs.accelerator.compute_capability,
         rules.keeps_moe_workspace,
         rules.moe_chunk_tokens,
+        rules.version,
     )
 
     def make() -> tuple[Terms, int]:
@@ -99,6 +101,7 @@ def _layer_moments(
     ranks = inputs.tensor_parallel_size
     width = DTYPE_BITS[inputs.dtype] // 8
     hidden = tokens * spec.hidden_size * width
+    residual = hidden * residual_streams(layer, spec.hidden_size)
     moments: list[Terms] = []
     attended = 0
     for mixer in layer.mixers:
@@ -110,7 +113,7 @@ def _layer_moments(
             output = tokens * heads * mixer.value_head_dim * width
             moments.append(
                 (
-                    ("residual", hidden),
+                    ("residual", residual),
                     ("queries_keys_values", queries + 2 * keys),
                     ("rotated_queries_keys", queries + keys),
                     ("attention_output", output),
@@ -122,11 +125,12 @@ def _layer_moments(
             output = tokens * heads * mixer.v_head_dim * width
             moments.append(
                 (
-                    ("residual", hidden),
+                    ("residual", residual),
                     ("queries", tokens * heads * query_dim * width),
                     ("latent", tokens * (mixer.kv_lora_rank + mixer.qk_rope_head_dim) * width),
                     ("attention_output", output),
                     ("expanded_context", _expanded_context_bytes(mixer, inputs, heads, width)),
+                    ("indexer_logits", indexer_logits_bytes(mixer, rules)),
                 )
             )
         else:
@@ -135,7 +139,7 @@ def _layer_moments(
             output = tokens * inner * width
             moments.append(
                 (
-                    ("residual", hidden),
+                    ("residual", residual),
                     ("projected_inputs", tokens * 2 * inner * width),
                     ("convolved_inputs", tokens * mixer.conv_dim // ranks * width),
                     ("recurrence_output", output),
@@ -145,8 +149,8 @@ def _layer_moments(
     if layer.ffn is not None:
         carried = (
             ("attention_output", attended),
-            ("residual", hidden),
-            ("updated_residual", hidden),
+            ("residual", residual),
+            ("updated_residual", residual),
         )
         moments.append(carried + _ffn_terms(spec, layer, inputs, rules, tokens, width))
     return moments
