@@ -30,7 +30,6 @@ from tokenroom.hardware.catalogue import find_accelerator
 from tokenroom.hardware.names import split_count
 from tokenroom.memory.ledger import Line
 from tokenroom.memory.weights import checkpoint_weights
-from tokenroom.models.quantization import what_if
 from tokenroom.models.resolve import load_model
 from tokenroom.models.spec import ModelSpec
 
@@ -289,6 +288,8 @@ def _known_model(name: str) -> ModelSpec:
 
 @lru_cache(maxsize=64)
 def _what_if(spec: ModelSpec, layout: str) -> ModelSpec:
+    from tokenroom.models.quantization.hypothetical import what_if  # costs start-up time
+
     return what_if(spec, layout)
 
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.memory.ledger import Line
 from tokenroom.models.spec import ModelSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One resolved setting.
+class Setting(NamedTuple):
+    """One resolved setting (a tuple, as a fit makes about forty of them).
 
     Attributes:
         value: What holds.

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from tokenroom.engines.command_line import ParsedCommand, read_launches
-from tokenroom.engines.containers import Launch
 from tokenroom.engines.policy import Engine
 from tokenroom.errors import CommandLineError, DeploymentError
+
+if TYPE_CHECKING:
+    from tokenroom.engines.command_line import ParsedCommand
+    from tokenroom.engines.containers import Launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,8 @@ def engine_started_by(
     Raises:
         CommandLineError: The text cannot be taken apart.
     """
+    from tokenroom.engines.command_line import read_launches  # only commands need it
+
     for launch in read_launches(command, environment):
         name = _program_engine(launch)
         if name is not None:

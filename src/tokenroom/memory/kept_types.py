@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from tokenroom.memory.layer_tensors import Tensor
-from tokenroom.models.quantization import dtype_bytes
+from tokenroom.models.quantization.size import dtype_bytes
 from tokenroom.models.spec import Layer, ModelSpec, MoEFFN, Role, Weight
 
 _FLOAT32_LEAVES: Final = frozenset({"A_log", "A", "e_score_correction_bias", "expert_bias"})

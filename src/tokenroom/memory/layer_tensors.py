@@ -14,7 +14,8 @@ from math import gcd, prod
 from typing import Final, NamedTuple, TypeAlias
 
 from tokenroom.memory.caching_allocator import round_up
-from tokenroom.models.quantization import dtype_bytes, matrix_bytes, schemes
+from tokenroom.models.quantization import schemes
+from tokenroom.models.quantization.size import dtype_bytes, matrix_bytes
 from tokenroom.models.spec import Role, Scheme, Shard, Weight
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from tokenroom.errors import DeploymentError
-from tokenroom.models.quantization import stored_bytes
+from tokenroom.models.quantization.size import stored_bytes
 from tokenroom.models.spec import Attention, LatentAttention, Layer, ModelSpec, Role, Shard, Weight
 
 VOCAB_MULTIPLE: Final = 64

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from tokenroom.engines.vllm.weight_types import runs_in_transformers
-from tokenroom.models.quantization import dtype_bytes
+from tokenroom.models.quantization.size import dtype_bytes
 from tokenroom.models.spec import ModelSpec, Rotary
 
 _FLOAT32_TABLES: Final = frozenset({"deepseek_v4", "gpt_oss", "hunyuan_v3"})

@@ -31,7 +31,7 @@ from tokenroom.memory.layer_tensors import (
     plain_tensors,
 )
 from tokenroom.memory.weights import Component, component_of, kv_heads_of, local_weight
-from tokenroom.models.quantization import dtype_bytes
+from tokenroom.models.quantization.size import dtype_bytes
 from tokenroom.models.spec import (
     Attention,
     LatentAttention,

@@ -1,8 +1,31 @@
 """How weights are stored when not in the model's own type: what a checkpoint says, and what if."""
 
-from tokenroom.models.quantization.apply import apply_quantization, known_methods
-from tokenroom.models.quantization.size import dtype_bytes, matrix_bytes, scale_count, stored_bytes
-from tokenroom.models.quantization.what_if import dequantized, known_layouts, what_if
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tokenroom.models.quantization.apply import apply_quantization, known_methods
+    from tokenroom.models.quantization.hypothetical import dequantized, known_layouts, what_if
+    from tokenroom.models.quantization.size import (
+        dtype_bytes,
+        matrix_bytes,
+        scale_count,
+        stored_bytes,
+    )
+
+_HOMES: Final = {
+    "apply_quantization": "apply",
+    "dequantized": "hypothetical",
+    "dtype_bytes": "size",
+    "known_layouts": "hypothetical",
+    "known_methods": "apply",
+    "matrix_bytes": "size",
+    "scale_count": "size",
+    "stored_bytes": "size",
+    "what_if": "hypothetical",
+}
 
 __all__ = [
     "apply_quantization",
@@ -15,3 +38,11 @@ __all__ = [
     "stored_bytes",
     "what_if",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Readers of each method are imported when a quantised model asks for them, not before."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)
