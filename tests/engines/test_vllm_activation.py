@@ -373,7 +373,7 @@ def test_more_tokens_or_requests_never_take_less(
     assert here.low_bytes <= here.num_bytes <= here.high_bytes
 
 
-@pytest.mark.parametrize("version", ["latest", "0.10.2", ""])
+@pytest.mark.parametrize("version", ["latest", "0.3.3", ""])
 def test_versions_without_rules_are_refused(version: str) -> None:
     with pytest.raises(DeploymentError, match="vLLM version is"):
         rules_for(version)

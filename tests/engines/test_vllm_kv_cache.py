@@ -483,8 +483,8 @@ def test_rules_of_versions():
     assert kv_cache_rules("0.17.1").balance_ratio == 1.25
     assert kv_cache_rules("0.24.0").window_block is WindowBlock.CACHE
     assert kv_cache_rules("0.29.1").window_block is WindowBlock.SMALLEST
-    with pytest.raises(DeploymentError, match="0\\.11\\.0 on"):
-        kv_cache_rules("0.10.2")
+    with pytest.raises(DeploymentError, match="0\\.4\\.0 on"):
+        kv_cache_rules("0.3.3")
     with pytest.raises(DeploymentError, match="write it as"):
         kv_cache_rules("latest")
 

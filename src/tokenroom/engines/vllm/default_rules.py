@@ -1,7 +1,7 @@
 """How vLLM's default settings changed from version to version, as data.
 
 Each field names one decision of the engine; :func:`default_rules` gives the values of a version.
-Read in the source distributions of 0.11.0 to 0.33.0: engine/arg_utils.py, config/cache.py,
+Read in the source distributions of 0.8.0 to 0.33.0: engine/arg_utils.py, config/cache.py,
 config/model.py, config/scheduler.py, config/vllm.py, model_executor/models/config.py.
 """
 
@@ -21,6 +21,12 @@ class DefaultRules:
     Attributes:
         version: The release as (major, minor, patch).
         gpu_memory_utilization: ``CacheConfig.gpu_memory_utilization``.
+        large_gpus_by_name: A large GPU is one called H100 or H200, and every GPU serves 1024
+            requests (0.8.0 to 0.8.3); later its memory decides.
+        excludes_a100: An A100 counts as a small GPU despite its memory.
+        hybrid_cache: Windows are cached as such; before, they took as much as full attention.
+        full_graphs: Whole decode steps are captured by default, not only pieces.
+        graphs_follow_max_num_seqs: The largest graph is twice max_num_seqs; before, 512.
         huge_gpu_tier: GPUs of 160 GiB and more serve 16384 tokens a step.
         excludes_gb10: GB10 counts as a small GPU despite its memory.
         batched_dp_tokens: Tokens a step with a batched all-to-all backend, None for no rule.
@@ -53,6 +59,11 @@ class DefaultRules:
 
     version: tuple[int, int, int] = (0, 33, 0)
     gpu_memory_utilization: float = 0.92
+    large_gpus_by_name: bool = False
+    excludes_a100: bool = True
+    hybrid_cache: bool = True
+    full_graphs: bool = True
+    graphs_follow_max_num_seqs: bool = True
     huge_gpu_tier: bool = True
     excludes_gb10: bool = True
     batched_dp_tokens: int | None = 256
@@ -169,6 +180,10 @@ _INTRODUCED: Final[tuple[tuple[tuple[int, int, int], dict[str, object]], ...]] =
             "fp8_sparse_default": True,
         },
     ),
+    ((0, 11, 0), {"full_graphs": False}),
+    ((0, 10, 0), {"graphs_follow_max_num_seqs": False}),
+    ((0, 9, 1), {"hybrid_cache": False, "excludes_a100": False}),
+    ((0, 8, 4), {"large_gpus_by_name": True}),
 )
 
 
@@ -177,7 +192,7 @@ def default_rules(version: str | None = None) -> DefaultRules:
     """The defaults of a vLLM version such as ``"0.19.0"``; None for the newest known.
 
     Raises:
-        DeploymentError: The text is no version, or one before 0.11.
+        DeploymentError: The text is no version, or one before 0.4.
     """
     number = rules_for(version).version
     rules = replace(NEWEST, version=number)

@@ -20,6 +20,7 @@ from tokenroom.engines.vllm.attention_backend import (
     forced_block_size,
 )
 from tokenroom.engines.vllm.default_rules import DefaultRules, default_rules
+from tokenroom.engines.vllm.generation import EngineGeneration, runs_v0
 from tokenroom.engines.vllm.graph_sizes import GraphRequest, capture_sizes
 from tokenroom.engines.vllm.model_length import ModelLength, check_length, model_length
 from tokenroom.engines.vllm.model_traits import model_traits
@@ -68,14 +69,20 @@ def resolve(
 
     Raises:
         DeploymentError: The engine would refuse while resolving: a length beyond the model's, a
-            backend that does not fit, contradicting graph sizes, a version before 0.11.
+            backend that does not fit, contradicting graph sizes, a version before 0.4.
     """
     rules = default_rules(version or settings.version)
-    return _Resolver(settings, spec, node.accelerator, rules).run()
+    if runs_v0(settings, spec, node.accelerator, rules.version):
+        from tokenroom.engines.vllm.v0_defaults import V0Resolver  # builds on this module
+
+        return V0Resolver(settings, spec, node.accelerator, rules).run()
+    return Resolver(settings, spec, node.accelerator, rules).run()
 
 
-class _Resolver:
+class Resolver:
     """Fills in one setting after the other, noting whose value each is."""
+
+    engine: EngineGeneration = EngineGeneration.V1
 
     def __init__(
         self,
@@ -130,7 +137,8 @@ class _Resolver:
             ("max_logprobs", 20),
         ):
             values[name] = self._plain(name, default)
-        values["hybrid_manager"] = not self._plain("disable_hybrid_kv_cache_manager", False)
+        disabled = self._plain("disable_hybrid_kv_cache_manager", not self.rules.hybrid_cache)
+        values["hybrid_manager"] = not disabled
         values["enable_chunked_prefill"] = self._chunked_prefill()
         values["enable_prefix_caching"] = self._prefix_caching()
         seqs, tokens = self._batch(values["max_model_len"], values["enable_chunked_prefill"])
@@ -156,6 +164,7 @@ class _Resolver:
         )
         return ResolvedSettings(
             version=".".join(map(str, self.rules.version)),
+            engine=self.engine,
             usage=user.usage,
             traits=self.traits,
             length=length,
@@ -174,7 +183,7 @@ class _Resolver:
         return draft
 
     def _note(self, name: str, value: Any, origin: str, reason: str = "") -> Any:
-        self.notes[name] = Setting(value=value, origin=origin, reason=reason)
+        self.notes[name] = Setting(value, origin, reason)
         return value
 
     def _plain(self, name: str, default: Any, origin: str = "engine") -> Any:
@@ -301,9 +310,13 @@ class _Resolver:
         if self.user.usage not in ("server", "llm"):
             return 2048, 128, "the scheduler's own default"
         server = self.user.usage == "server"
+        if rules.large_gpus_by_name:
+            large = any(name in gpu.name.lower() for name in ("h100", "h200"))
+            tokens = (8192 if large else 2048) if server else (16384 if large else 8192)
+            return tokens, 1024, "an H100 or H200" if large else "neither an H100 nor an H200"
         if rules.huge_gpu_tier and gpu.memory_bytes >= 160 * GIB:
             return 16384, 1024, "a GPU of 160 GiB or more"
-        small = "a100" in gpu.name.lower() or (
+        small = (rules.excludes_a100 and "a100" in gpu.name.lower()) or (
             rules.excludes_gb10 and gpu.compute_capability == (12, 1)
         )
         if gpu.memory_bytes >= 70 * GIB and not small:
@@ -462,6 +475,8 @@ class _Resolver:
         mode, origin = user.cudagraph_mode, "user"
         if mode is None:
             mode = _GRAPH_MODE_OF_LEVEL[2 if level is None else level]
+            if mode != "NONE" and not self.rules.full_graphs:
+                mode = "PIECEWISE"
             origin = "engine" if level is None else "user"
         compiled = user.compilation_mode
         if compiled is None:

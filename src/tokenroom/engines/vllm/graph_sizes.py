@@ -46,7 +46,7 @@ def capture_sizes(request: GraphRequest, rules: DefaultRules) -> tuple[int, ...]
             the token budget.
     """
     if rules.graph_sizes_listed:
-        return _listed(request)
+        return _listed(request, rules)
     largest = request.largest
     if largest is None and request.sizes is None and request.architecture == "GptOssForCausalLM":
         largest = 1024
@@ -94,15 +94,17 @@ def _strided(largest: int, *, fine: bool) -> list[int]:
     return sizes
 
 
-def _listed(request: GraphRequest) -> tuple[int, ...]:
-    """The rule of 0.11: steps of 8 up to one number, or the sizes as given."""
+def _listed(request: GraphRequest, rules: DefaultRules) -> tuple[int, ...]:
+    """The rule of 0.8 to 0.11: steps of 8 up to one number, or the sizes as given."""
     sizes: Sequence[int]
     if request.sizes is not None:
         sizes = sorted(request.sizes)
     else:
         largest = request.largest
         if largest is None:
-            largest = min(2 * request.max_num_seqs, 512)
+            largest = 512
+            if rules.graphs_follow_max_num_seqs:
+                largest = min(2 * request.max_num_seqs, largest)
         if request.architecture == "GptOssForCausalLM" and largest < 992:
             sizes = _strided(992, fine=False)
         else:

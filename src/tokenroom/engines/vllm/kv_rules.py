@@ -1,20 +1,19 @@
 """How vLLM's sizing of the KV cache changed from version to version, as data.
 
 Each field names one decision of the engine; :func:`kv_cache_rules` gives the values of a version.
-Read in the source distributions of 0.11.0, 0.12.0, 0.14.0 and 0.16.0 to 0.33.0
+Read in the source distributions of 0.8.0 to 0.11.0, 0.12.0, 0.14.0 and 0.16.0 to 0.33.0
 (v1/kv_cache_interface.py, v1/core/kv_cache_utils.py, from 0.33 v1/core/kv_cache_planning.py,
 platforms/interface.py, model_executor/models/config.py).
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from tokenroom.errors import DeploymentError
+from tokenroom.engines.vllm.rules import version_number
 
 
 class NeededBytes(StrEnum):
@@ -102,28 +101,17 @@ _INTRODUCED: Final[tuple[tuple[tuple[int, int, int], dict[str, object]], ...]] =
     ),
 )
 
-_VERSION = re.compile(r"^v?(\d+)\.(\d+)(?:\.(\d+))?")
-
 
 @lru_cache(maxsize=64)
 def kv_cache_rules(version: str | None = None) -> KVCacheRules:
     """The rules of a vLLM version such as ``"0.19.0"``; None for the newest known.
 
-    Pre-releases and local builds (``0.20.1rc1``) count as the release they lead to.
-
     Raises:
-        DeploymentError: The text is no version, or one before 0.11 (the V0 engine's times).
+        DeploymentError: The text is no version, or one before 0.4.
     """
     if version is None:
         return NEWEST
-    match = _VERSION.match(version)
-    if match is None:
-        raise DeploymentError(f"the vLLM version is {version!r}; write it as 0.33.0")
-    number = tuple(int(part or 0) for part in match.groups())
-    if number < (0, 11, 0):
-        raise DeploymentError(
-            f"the vLLM version is {version}; KV cache rules are known from 0.11.0 on"
-        )
+    number = version_number(version)
     rules = NEWEST
     for introduced, before in _INTRODUCED:
         if number < introduced:

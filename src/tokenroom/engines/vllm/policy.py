@@ -22,25 +22,21 @@ from tokenroom.engines.policy import (
     Refusal,
     StageMemory,
 )
-from tokenroom.engines.vllm.activation import (
-    activation_peak,
-    decode_activation,
-    persistent_buffers,
-)
 from tokenroom.engines.vllm.checks import check
-from tokenroom.engines.vllm.context import context_bytes
 from tokenroom.engines.vllm.defaults import ResolvedSettings, resolve
 from tokenroom.engines.vllm.expert_padding import expert_padding
-from tokenroom.engines.vllm.graphs import cuda_graph_memory
+from tokenroom.engines.vllm.generation import EngineGeneration
 from tokenroom.engines.vllm.kv_cache import KVCachePlan, max_model_len_that_fits, plan_kv_cache
 from tokenroom.engines.vllm.kv_pool import PoolLayout, pool_layout
 from tokenroom.engines.vllm.kv_rules import kv_cache_rules
 from tokenroom.engines.vllm.kv_settings import KVCacheSettings
 from tokenroom.engines.vllm.lora import lora_slot_bytes
-from tokenroom.engines.vllm.non_torch import non_torch_memory
 from tokenroom.engines.vllm.profile_inputs import ProfileInputs
+from tokenroom.engines.vllm.profile_run import decode_peak, profile_run
 from tokenroom.engines.vllm.rules import VersionRules, rules_for
 from tokenroom.engines.vllm.settings import VLLMSettings
+from tokenroom.engines.vllm.v0_cache import V0_CACHE_RULES, as_cached
+from tokenroom.engines.vllm.v0_rules import v0_rules
 from tokenroom.engines.vllm.weights import Ranks, rank_weights, stage_layers
 from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator, Node
@@ -164,8 +160,11 @@ class VLLMPlan:
         """Transient peak of a step that decodes that many requests, on the governing stage."""
         inputs = _profile_inputs(self.deployment, self.governing)
         seqs = max(1, min(requests, inputs.max_num_seqs))
-        return decode_activation(
-            self.deployment.spec, replace(inputs, max_num_seqs=seqs), self.rules
+        return decode_peak(
+            self._resolved.engine,
+            self.deployment.spec,
+            replace(inputs, max_num_seqs=seqs),
+            self.rules,
         ).num_bytes
 
     def max_model_len_that_fits(self) -> int:
@@ -204,7 +203,7 @@ class VLLMPlan:
 
 
 class VLLMPolicy:
-    """vLLM, every version from 0.11 to the newest known."""
+    """vLLM, every version from 0.4 to the newest known, on the V0 or the V1 engine."""
 
     name: Final = "vllm"
 
@@ -276,6 +275,9 @@ class VLLMPolicy:
         Raises:
             DeploymentError: vLLM would refuse the settings.
         """
+        recognised = spec.quantization is None or spec.quantization_named
+        if not recognised:
+            spec = _loaded_plain(spec)
         if settings.quantization is not None:
             spec = _loaded_as(spec, settings.quantization)
         resolved = resolve(settings, spec, node)
@@ -289,7 +291,7 @@ class VLLMPolicy:
             settings=resolved.settings,
             asked=settings,
             resolved=resolved,
-            notices=_notices(settings, resolved, node.accelerator),
+            notices=_notices(settings, resolved, node.accelerator, recognised=recognised),
         )
 
     def plan(self, deployment: Deployment) -> VLLMPlan:
@@ -382,6 +384,14 @@ def _check_value(name: str, value: Any) -> None:
 
 
 @lru_cache(maxsize=64)
+def _loaded_plain(spec: ModelSpec) -> ModelSpec:
+    """The model as vLLM builds it when it does not recognise the quantisation block."""
+    from tokenroom.models.quantization import dequantized
+
+    return dequantized(spec)
+
+
+@lru_cache(maxsize=64)
 def _loaded_as(spec: ModelSpec, quantization: str) -> ModelSpec:
     """The model in the layout that ``--quantization`` turns it into while loading."""
     from tokenroom.engines.vllm.online import with_quantization
@@ -390,9 +400,15 @@ def _loaded_as(spec: ModelSpec, quantization: str) -> ModelSpec:
 
 
 def _notices(
-    settings: VLLMSettings, resolved: ResolvedSettings, accelerator: Accelerator
+    settings: VLLMSettings,
+    resolved: ResolvedSettings,
+    accelerator: Accelerator,
+    *,
+    recognised: bool,
 ) -> tuple[Notice, ...]:
     found = [Notice(key="unknown_flag", values={"flag": flag}) for flag in settings.unknown_flags]
+    if not recognised:
+        found.append(Notice(key="quantization_not_recognised", values={"dtype": resolved.dtype}))
     if settings.ignored_flags:
         found.append(
             Notice(key="ignored_flags", values={"flags": ", ".join(settings.ignored_flags)})
@@ -437,7 +453,7 @@ def _profile_inputs(deployment: Deployment, rank: int) -> ProfileInputs:
         language_model_only=resolved.language_model_only,
         skip_mm_profiling=resolved.skip_mm_profiling,
         disable_custom_all_reduce=resolved.disable_custom_all_reduce,
-        second_runner=_switch(environment, "VLLM_USE_V2_MODEL_RUNNER"),
+        second_runner=resolved.second_runner,
         flashinfer_sampler=_switch(environment, "VLLM_USE_FLASHINFER_SAMPLER"),
     )
 
@@ -455,10 +471,9 @@ def _stage_figures(deployment: Deployment, rules: VersionRules, rank: int) -> di
     total = deployment.node.accelerator.memory_bytes
     budget = ceil(total * resolved.gpu_memory_utilization)
     weights = _weights(deployment, rules, rank)
-    activation = activation_peak(spec, inputs, rules)
-    graphs = cuda_graph_memory(spec, inputs, rules)
-    non_torch = non_torch_memory(spec, inputs, rules)
-    buffers = persistent_buffers(spec, inputs, rules).num_bytes
+    profile = profile_run(resolved.engine, spec, inputs, rules)
+    activation, graphs, non_torch = profile.activation, profile.graphs, profile.non_torch
+    buffers = profile.buffers_bytes
     charged_graphs = graphs.charged_bytes
     if resolved.environment.get("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS") in ("0", "1"):
         asked = resolved.environment["VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"] == "1"
@@ -494,10 +509,10 @@ def _stage_figures(deployment: Deployment, rules: VersionRules, rank: int) -> di
         "pipeline_parallel_rank": rank,
         "total_bytes": total,
         "budget_bytes": budget,
-        "context_bytes": context_bytes(spec, inputs) + deployment.node.used_bytes,
+        "context_bytes": profile.context_bytes + deployment.node.used_bytes,
         "weights": weights,
         "activation": activation,
-        "activation_decode_bytes": decode_activation(spec, inputs, rules).num_bytes,
+        "activation_decode_bytes": decode_peak(resolved.engine, spec, inputs, rules).num_bytes,
         "cuda_graphs": shown,
         "cuda_graph_actual_bytes": graphs.actual_bytes,
         "non_torch": non_torch,
@@ -595,6 +610,9 @@ def _layout(deployment: Deployment) -> PoolLayout:
         draft_layers = spec.mtp_layers
     elif deployment.draft is not None:
         draft_layers = deployment.draft.layers
+    rules = kv_cache_rules(resolved.version)
+    if resolved.engine is EngineGeneration.V0:
+        spec, rules = as_cached(spec, v0_rules(rules_for(resolved.version).version)), V0_CACHE_RULES
     return pool_layout(
         spec,
         KVCacheSettings(
@@ -612,7 +630,7 @@ def _layout(deployment: Deployment) -> PoolLayout:
             num_speculative_tokens=resolved.num_speculative_tokens,
             hybrid_manager=resolved.hybrid_manager,
         ),
-        kv_cache_rules(resolved.version),
+        rules,
         draft_layers=draft_layers,
     )
 
@@ -653,9 +671,10 @@ def _refusal(
     """Why vLLM would not start, by the phase in which it would find out."""
     resolved: ResolvedSettings = deployment.resolved
     given = resolved.kv_cache_memory_bytes is not None
+    rules = rules_for(resolved.version)
     for stage in stages:
         free = stage.total_bytes - stage.context_bytes
-        if not given and stage.budget_bytes > free:
+        if rules.checks_free_memory and not given and stage.budget_bytes > free:
             return Refusal(
                 cause="free_below_budget",
                 phase="load",

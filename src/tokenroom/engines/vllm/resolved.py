@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tokenroom.engines.policy import Setting
+from tokenroom.engines.vllm.generation import EngineGeneration
 from tokenroom.engines.vllm.model_length import ModelLength
 from tokenroom.engines.vllm.model_traits import ModelTraits
 from tokenroom.engines.vllm.settings import SpeculativeSettings
@@ -21,6 +22,7 @@ class ResolvedSettings:
     """
 
     version: str
+    engine: EngineGeneration
     usage: str
     traits: ModelTraits
     length: ModelLength

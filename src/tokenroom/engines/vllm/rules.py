@@ -1,9 +1,10 @@
 """How vLLM's profile run, CUDA-graph capture and memory accounting changed, as data.
 
 Each field of :class:`VersionRules` names one decision of the engine; :func:`rules_for` gives the
-values of a version. Read in the source distributions of 0.11.0 to 0.33.0: v1/worker/gpu_worker.py,
+values of a version. Read in the source distributions of 0.8.0 to 0.33.0: v1/worker/gpu_worker.py,
 v1/worker/gpu_model_runner.py, v1/worker/gpu/ (the second runner), v1/sample/, config/vllm.py,
-utils/mem_utils.py.
+utils/mem_utils.py. What the V0 engine did, alone until 0.8 and beside V1 until 0.10, is in
+:mod:`tokenroom.engines.vllm.v0_rules`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,15 @@ class TopKTopP(StrEnum):
     FLASHINFER = "flashinfer"  # FlashInfer where the GPU has it, else the Triton kernel
 
 
+class Accounting(StrEnum):
+    """What counts as memory outside PyTorch when the KV cache is sized."""
+
+    RESERVED = "reserved"  # whatever the driver lost since start, PyTorch's cached blocks included
+    TOTAL = "total"  # all that is in use on the GPU, the CUDA context included
+    BEFORE_GROUPS = "before_groups"  # what came after the context: communicators and kernels
+    AFTER_GROUPS = "after_groups"  # what came after the communicators
+
+
 class SecondRunner(StrEnum):
     """For which models the second model runner (v1/worker/gpu) is the default."""
 
@@ -41,6 +51,8 @@ class VersionRules:
 
     Attributes:
         version: The release as (major, minor, patch).
+        accounting: From which moment on memory outside PyTorch is charged.
+        checks_free_memory: It does not start when less is free than the budget.
         top_k_top_p: The sampler's masking kernel (v1/sample/ops/topk_topp_sampler.py).
         second_runner: Models that run on the second runner unless VLLM_USE_V2_MODEL_RUNNER says
             otherwise (config/vllm.py ``use_v2_model_runner``).
@@ -69,6 +81,8 @@ class VersionRules:
     """
 
     version: tuple[int, int, int] = (0, 33, 0)
+    accounting: Accounting = Accounting.AFTER_GROUPS
+    checks_free_memory: bool = True
     top_k_top_p: TopKTopP = TopKTopP.FLASHINFER
     second_runner: SecondRunner = SecondRunner.ALWAYS
     second_runner_architectures: frozenset[str] = frozenset()
@@ -161,31 +175,45 @@ _INTRODUCED: Final[tuple[tuple[tuple[int, int, int], dict[str, object]], ...]] =
             "moe_chunk_tokens": 64 * 1024,
         },
     ),
+    ((0, 11, 0), {"accounting": Accounting.BEFORE_GROUPS}),
+    ((0, 9, 1), {"checks_free_memory": False}),
+    ((0, 9, 0), {"accounting": Accounting.TOTAL}),
 )
 
 _VERSION = re.compile(r"^v?(\d+)\.(\d+)(?:\.(\d+))?")
+OLDEST: Final = (0, 4, 0)
+
+
+def version_number(version: str) -> tuple[int, int, int]:
+    """A version such as ``"0.19.0"`` as (major, minor, patch).
+
+    Pre-releases, post-releases and local builds (``0.20.1rc1``) count as the release they name.
+
+    Raises:
+        DeploymentError: The text is no version, or one before 0.4.
+    """
+    match = _VERSION.match(version)
+    if match is None:
+        raise DeploymentError(f"the vLLM version is {version!r}; write it as 0.33.0")
+    major, minor, patch = (int(part or 0) for part in match.groups())
+    number = (major, minor, patch)
+    if number < OLDEST:
+        raise DeploymentError(
+            f"the vLLM version is {version}; its memory rules are known from 0.4.0 on"
+        )
+    return number
 
 
 @lru_cache(maxsize=64)
 def rules_for(version: str | None = None) -> VersionRules:
     """The rules of a vLLM version such as ``"0.19.0"``; None for the newest known.
 
-    Pre-releases and local builds (``0.20.1rc1``) count as the release they lead to.
-
     Raises:
-        DeploymentError: The text is no version, or one before 0.11 (the V0 engine's times).
+        DeploymentError: The text is no version, or one before 0.4.
     """
     if version is None:
         return NEWEST
-    match = _VERSION.match(version)
-    if match is None:
-        raise DeploymentError(f"the vLLM version is {version!r}; write it as 0.33.0")
-    major, minor, patch = (int(part or 0) for part in match.groups())
-    number = (major, minor, patch)
-    if number < (0, 11, 0):
-        raise DeploymentError(
-            f"the vLLM version is {version}; its memory profiling is known from 0.11.0 on"
-        )
+    number = version_number(version)
     rules = replace(NEWEST, version=number)
     for introduced, before in _INTRODUCED:
         if number < introduced:

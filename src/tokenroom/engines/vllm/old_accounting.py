@@ -1,0 +1,81 @@
+"""Memory outside PyTorch as vLLM counted it before 0.11, communicators included.
+
+Until 0.10.2 the memory in use was first looked at before the communicators were opened, so that
+they count here (worker/worker.py ``init_device``, v1/worker/gpu_worker.py); 0.6.4 (V0) and 0.8 (V1)
+counted everything that is in use on the GPU, the CUDA context included. The driver's and NCCL's
+parts are in no source: they are measured, and marked so.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tokenroom.engines.vllm.context import CUDA_CONTEXT_BYTES
+from tokenroom.engines.vllm.profile_inputs import Estimate, ProfileInputs
+from tokenroom.engines.vllm.rules import Accounting
+from tokenroom.engines.vllm.runner import has_experts
+from tokenroom.models.spec import ModelSpec
+from tokenroom.units import GIB
+
+# "non_torch_memory takes" of V0 0.7 and 0.8 on one GPU: 0.16 GiB on H100 (vLLM pull 12126), 0.03
+# and 0.05 on GeForce (vLLM issue 13882, WeClone issue 101).
+_KERNELS_HOPPER_BYTES: Final = round(0.16 * GIB)
+_KERNELS_BYTES: Final = round(0.05 * GIB)
+
+# The same with several: 0.25 GiB for TP 2 on RTX 4090 (vLLM issue 13061), 0.34 to 0.43 for TP 4 on
+# A100 PCIe (16570), 0.33 for two stages on RTX 5090 (14452), 0.20 for TP 8 on RTX 3090 (pull
+# 14447); 2.53 for TP 8 on H20, whose links go through a switch (13074).
+_COMMUNICATOR_BYTES: Final = round(0.25 * GIB)
+_COMMUNICATOR_SWITCHED_BYTES: Final = {2: round(1.5 * GIB), 4: round(2.0 * GIB)}
+_COMMUNICATOR_SWITCHED_LARGER_BYTES: Final = round(2.4 * GIB)
+
+_CONTEXT_MULTIPROCESSORS: Final = 132
+"""Of the H100 whose context was measured; a context grows with the multiprocessors it serves."""
+
+_RANGE_BYTES: Final = (round(-0.15 * GIB), round(0.3 * GIB))
+_RANGE_SHARES: Final = (-0.6, 0.75)
+
+
+def cuda_context_bytes(inputs: ProfileInputs) -> int:
+    """The CUDA context, in proportion to the multiprocessors.
+
+    RTX 3090 (82 of them) left 0.35 GiB with kernels (vLLM issue 10517), against 0.51 on H100.
+    """
+    count = inputs.accelerator.multiprocessors or _CONTEXT_MULTIPROCESSORS
+    return CUDA_CONTEXT_BYTES * count // _CONTEXT_MULTIPROCESSORS
+
+
+def context_left_out(inputs: ProfileInputs, accounting: Accounting) -> int:
+    """What is in use on the GPU and not counted: the context, unless all of it is."""
+    return 0 if accounting is Accounting.TOTAL else cuda_context_bytes(inputs)
+
+
+def non_torch_since_start(
+    spec: ModelSpec, inputs: ProfileInputs, accounting: Accounting
+) -> Estimate:
+    """Kernels and communicators, and the context where the version counted it."""
+    hopper = inputs.accelerator.architecture == "hopper"
+    terms = [("kernels", _KERNELS_HOPPER_BYTES if hopper else _KERNELS_BYTES)]
+    if accounting is Accounting.TOTAL:
+        terms.append(("cuda_context", cuda_context_bytes(inputs)))
+    data = inputs.data_parallel_size if has_experts(spec) else 1
+    group = inputs.tensor_parallel_size * data
+    if group * inputs.pipeline_parallel_size > 1:
+        communicator = _COMMUNICATOR_BYTES
+        if hopper and group > 1 and inputs.accelerator.link != "pcie":
+            communicator = _COMMUNICATOR_SWITCHED_BYTES.get(
+                group, _COMMUNICATOR_SWITCHED_LARGER_BYTES
+            )
+        terms.append(("communicators", communicator))
+    total = sum(size for _, size in terms)
+    low, high = _RANGE_BYTES
+    if group > 1:
+        low, high = (round(total * share) for share in _RANGE_SHARES)
+    return Estimate(
+        num_bytes=total,
+        low_bytes=max(0, total + low),
+        high_bytes=total + high,
+        phase="profile run",
+        terms=tuple(terms),
+        source="measured on logs of vLLM 0.6.4 to 0.8.5 (H100, H20, A100, RTX 3090 to 5090)",
+    )
