@@ -33,6 +33,7 @@ from tokenroom.engines.vllm.kv_settings import KVCacheSettings
 from tokenroom.engines.vllm.lora import lora_slot_bytes
 from tokenroom.engines.vllm.profile_inputs import ProfileInputs
 from tokenroom.engines.vllm.profile_run import decode_peak, profile_run
+from tokenroom.engines.vllm.reserves import RESERVES
 from tokenroom.engines.vllm.rules import VersionRules, rules_for
 from tokenroom.engines.vllm.settings import VLLMSettings
 from tokenroom.engines.vllm.v0_cache import V0_CACHE_RULES, as_cached
@@ -206,6 +207,7 @@ class VLLMPolicy:
     """vLLM, every version from 0.4 to the newest known, on the V0 or the V1 engine."""
 
     name: Final = "vllm"
+    reserves: Final = RESERVES
 
     def settings(self, base: VLLMSettings | None, changes: Mapping[str, Any]) -> VLLMSettings:
         """VLLM's settings with some fields set.
