@@ -5,7 +5,8 @@ the rules of ``EngineArgs._compute_kwargs`` turn each field's annotation into an
 
     python scripts/extract_vllm_flags.py OUT.json SOURCE_DIR...
 
-Each SOURCE_DIR is an unpacked source distribution called ``vllm-VERSION``.
+Each SOURCE_DIR is an unpacked source distribution called ``vllm-VERSION``; a post-release stands
+for the release it follows.
 
 For every flag the file holds one row per change:
 ``{"names": [...], "dest": ..., "kind": ..., "nargs"?, "choices"?, "optional"?, "since": ...,
@@ -365,7 +366,10 @@ def merge(versions: dict[str, dict[str, dict[str, Any]]]) -> list[dict[str, Any]
 
 def main() -> None:
     out, *roots = sys.argv[1:]
-    versions = {Path(root).name.removeprefix("vllm-"): read_version(Path(root)) for root in roots}
+    versions = {
+        Path(root).name.removeprefix("vllm-").split(".post")[0]: read_version(Path(root))
+        for root in roots
+    }
     rows = merge(versions)
     header = {"versions": sorted(versions, key=version_key)}
     lines = ",\n".join(json.dumps(row, sort_keys=True) for row in rows)
