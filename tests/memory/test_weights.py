@@ -13,6 +13,7 @@ from tokenroom.memory.weights import (
     local_bytes,
     local_weight,
 )
+from tokenroom.models import catalogue
 from tokenroom.models.hf_config import read_config
 from tokenroom.models.spec import Role, Shard, Weight
 
@@ -128,3 +129,20 @@ def test_ranks_together_hold_at_least_the_whole(tp: int, shard: Shard) -> None:
     weight = Weight(name="w", shape=(8 * 64, 256), bias=8 * 64, shard=shard)
     whole = local_bytes(weight, "bfloat16", tp=1, kv_heads=8)
     assert tp * local_bytes(weight, "bfloat16", tp=tp, kv_heads=8) >= whole
+
+
+@pytest.mark.parametrize(
+    ("model", "published_bytes"),
+    [
+        # metadata.total_size of model.safetensors.index.json in each repository
+        ("meta-llama/Meta-Llama-3.1-8B", 16_060_522_496),
+        ("meta-llama/Meta-Llama-3.1-70B", 141_107_412_992),
+        ("mistralai/Mixtral-8x7B-v0.1", 93_405_585_408),
+        ("openai/gpt-oss-20b", 13_761_264_768),
+        ("openai/gpt-oss-120b", 65_248_815_744),
+        ("deepseek-ai/DeepSeek-V3", 688_586_727_753),
+    ],
+)
+def test_checkpoints_have_their_published_size(model: str, published_bytes: int) -> None:
+    total = checkpoint_weights(catalogue.find(model)).total_bytes
+    assert total == pytest.approx(published_bytes, rel=0.001)

@@ -382,5 +382,8 @@ def _after(builder: _Builder, mtp: bool, version: tuple[int, ...]) -> Parts:
     found = builder.section("head", spec.output_weights)
     if mtp:
         for layer in spec.mtp_layers:
-            found += builder.section("mtp", layer.weights, kv_heads_of(layer))
+            # Copies of the embedding and the head give way to the model's own
+            # (v1/spec_decode/eagle.py ``load_model``).
+            own = [w for w in layer.weights if w.role not in (Role.EMBEDDING, Role.LM_HEAD)]
+            found += builder.section("mtp", own, kv_heads_of(layer))
     return found

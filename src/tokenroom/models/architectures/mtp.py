@@ -11,11 +11,15 @@ from dataclasses import replace
 
 from tokenroom.models.architectures import blocks
 from tokenroom.models.config import Config
-from tokenroom.models.spec import Layer
+from tokenroom.models.spec import Layer, Role, Weight
 
 
 def _mtp_blocks(
-    config: Config, hidden_size: int, last: Layer, names: tuple[str, str, str, str]
+    config: Config,
+    hidden_size: int,
+    last: Layer,
+    names: tuple[str, str, str, str],
+    copies: Sequence[Weight] = (),
 ) -> Sequence[Layer]:
     """``num_nextn_predict_layers`` copies of the last block between what joins both inputs.
 
@@ -31,9 +35,11 @@ def _mtp_blocks(
         weights=(
             blocks.norm(first_norm, hidden_size),
             blocks.norm(second_norm, hidden_size),
-            blocks.linear(projection, hidden_size, 2 * hidden_size),
+            # vLLM's nn.Linear: checkpoints leave it unquantised.
+            blocks.linear(projection, hidden_size, 2 * hidden_size, role=Role.OTHER),
             *last.weights,
             blocks.norm(final_norm, hidden_size),
+            *copies,
         ),
     )
     return (block,) * count
@@ -42,13 +48,19 @@ def _mtp_blocks(
 def deepseek_mtp(config: Config, hidden_size: int, last: Layer) -> Sequence[Layer]:
     """DeepSeek-V3's: the last block, with two norms, a projection of both inputs and a final norm.
 
-    Embedding and head are the model's own.
+    The checkpoint stores copies of the model's embedding and head with each; engines use the
+    model's own instead.
 
     Raises:
         ModelError: ``num_nextn_predict_layers`` is not a count.
     """
     names = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
-    return _mtp_blocks(config, hidden_size, last, names)
+    vocab_size = config.integer("vocab_size")
+    copies = (
+        blocks.embedding(vocab_size, hidden_size, "embed_tokens"),
+        blocks.lm_head(vocab_size, hidden_size, name="shared_head.head"),
+    )
+    return _mtp_blocks(config, hidden_size, last, names, copies)
 
 
 def mimo_mtp(config: Config, hidden_size: int, last: Layer) -> Sequence[Layer]:
