@@ -9,9 +9,9 @@ from tokenroom.engines.vllm.profile_inputs import ProfileInputs, Terms
 from tokenroom.engines.vllm.remembered import Remembered
 from tokenroom.engines.vllm.rules import VersionRules
 from tokenroom.engines.vllm.sparse_memory import indexer_logits_bytes, residual_streams
+from tokenroom.memory.activations import dense_ffn_terms, mixer_terms
 from tokenroom.models.spec import (
     DTYPE_BITS,
-    Attention,
     DenseFFN,
     LatentAttention,
     Layer,
@@ -105,47 +105,15 @@ def _layer_moments(
     moments: list[Terms] = []
     attended = 0
     for mixer in layer.mixers:
-        if isinstance(mixer, Attention):
+        terms = mixer_terms(mixer, tokens, element_bytes=width, tensor_parallel_size=ranks)
+        attended += terms[-1][1]
+        if isinstance(mixer, LatentAttention):
             heads = max(1, mixer.num_heads // ranks)
-            kv_heads = max(1, mixer.num_kv_heads // ranks)
-            queries = tokens * heads * mixer.head_dim * width
-            keys = tokens * kv_heads * mixer.head_dim * width
-            output = tokens * heads * mixer.value_head_dim * width
-            moments.append(
-                (
-                    ("residual", residual),
-                    ("queries_keys_values", queries + 2 * keys),
-                    ("rotated_queries_keys", queries + keys),
-                    ("attention_output", output),
-                )
+            terms += (
+                ("expanded_context", _expanded_context_bytes(mixer, inputs, heads, width)),
+                ("indexer_logits", indexer_logits_bytes(mixer, rules)),
             )
-        elif isinstance(mixer, LatentAttention):
-            heads = max(1, mixer.num_heads // ranks)
-            query_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
-            output = tokens * heads * mixer.v_head_dim * width
-            moments.append(
-                (
-                    ("residual", residual),
-                    ("queries", tokens * heads * query_dim * width),
-                    ("latent", tokens * (mixer.kv_lora_rank + mixer.qk_rope_head_dim) * width),
-                    ("attention_output", output),
-                    ("expanded_context", _expanded_context_bytes(mixer, inputs, heads, width)),
-                    ("indexer_logits", indexer_logits_bytes(mixer, rules)),
-                )
-            )
-        else:
-            inner = mixer.num_heads * (mixer.state_shape[0] if mixer.state_shape else 0)
-            inner = max(inner, mixer.conv_dim) // ranks
-            output = tokens * inner * width
-            moments.append(
-                (
-                    ("residual", residual),
-                    ("projected_inputs", tokens * 2 * inner * width),
-                    ("convolved_inputs", tokens * mixer.conv_dim // ranks * width),
-                    ("recurrence_output", output),
-                )
-            )
-        attended += output
+        moments.append((("residual", residual), *terms))
     if layer.ffn is not None:
         carried = (
             ("attention_output", attended),
@@ -179,8 +147,7 @@ def _ffn_terms(
         return tuple(terms)
     assert isinstance(ffn, DenseFFN)
     inner = tokens * -(-ffn.intermediate_size // ranks)
-    up = inner * (2 if ffn.gated else 1) * width
-    terms = [("gate_up", up), ("activated", inner * width)]
+    terms = list(dense_ffn_terms(ffn, tokens, element_bytes=width, tensor_parallel_size=ranks))
     if _activation_bits(layer) == 8 and _scheme_is_integer(layer):
         # Integer quantisation is an operator of its own: its outputs are allocated beside what
         # it reads (compressed_tensors_w8a8_int8, _custom_ops.scaled_int8_quant).
