@@ -15,7 +15,7 @@ from tokenroom.engines.vllm.profile_inputs import Estimate, ProfileInputs
 from tokenroom.engines.vllm.rules import Accounting
 from tokenroom.engines.vllm.runner import has_experts
 from tokenroom.models.spec import ModelSpec
-from tokenroom.units import GIB
+from tokenroom.units import GIB, MIB
 
 # "non_torch_memory takes" of V0 0.7 and 0.8 on one GPU: 0.16 GiB on H100 (vLLM pull 12126), 0.03
 # and 0.05 on GeForce (vLLM issue 13882, WeClone issue 101).
@@ -28,6 +28,11 @@ _KERNELS_BYTES: Final = round(0.05 * GIB)
 _COMMUNICATOR_BYTES: Final = round(0.25 * GIB)
 _COMMUNICATOR_SWITCHED_BYTES: Final = {2: round(1.5 * GIB), 4: round(2.0 * GIB)}
 _COMMUNICATOR_SWITCHED_LARGER_BYTES: Final = round(2.4 * GIB)
+
+# Until 0.4 a first all-reduce opened PyTorch's communicator even on one GPU: block counts of six
+# models on RTX A6000 (84 multiprocessors, vLLM pull 4454) leave 0.38 GiB with kernels, and of one
+# over two T4 (40 of them, vLLM issue 5248) 0.21.
+_EARLY_COMMUNICATOR_BYTES_PER_MULTIPROCESSOR: Final = 4 * MIB
 
 _CONTEXT_MULTIPROCESSORS: Final = 132
 """Of the H100 whose context was measured; a context grows with the multiprocessors it serves."""
@@ -51,16 +56,31 @@ def context_left_out(inputs: ProfileInputs, accounting: Accounting) -> int:
 
 
 def non_torch_since_start(
-    spec: ModelSpec, inputs: ProfileInputs, accounting: Accounting
+    spec: ModelSpec,
+    inputs: ProfileInputs,
+    accounting: Accounting,
+    *,
+    communicates_alone: bool = False,
 ) -> Estimate:
-    """Kernels and communicators, and the context where the version counted it."""
+    """Kernels and communicators, and the context where the version counted it.
+
+    Args:
+        spec: The model.
+        inputs: The rank's settings.
+        accounting: What the version counts.
+        communicates_alone: One GPU opens a communicator, too.
+    """
     hopper = inputs.accelerator.architecture == "hopper"
     terms = [("kernels", _KERNELS_HOPPER_BYTES if hopper else _KERNELS_BYTES)]
     if accounting is Accounting.TOTAL:
         terms.append(("cuda_context", cuda_context_bytes(inputs)))
     data = inputs.data_parallel_size if has_experts(spec) else 1
     group = inputs.tensor_parallel_size * data
-    if group * inputs.pipeline_parallel_size > 1:
+    count = inputs.accelerator.multiprocessors or _CONTEXT_MULTIPROCESSORS
+    if communicates_alone:
+        early = _EARLY_COMMUNICATOR_BYTES_PER_MULTIPROCESSOR * count
+        terms.append(("communicators", early))
+    elif group * inputs.pipeline_parallel_size > 1:
         communicator = _COMMUNICATOR_BYTES
         if hopper and group > 1 and inputs.accelerator.link != "pcie":
             communicator = _COMMUNICATOR_SWITCHED_BYTES.get(

@@ -457,6 +457,7 @@ def _profile_inputs(deployment: Deployment, rank: int) -> ProfileInputs:
         disable_custom_all_reduce=resolved.disable_custom_all_reduce,
         second_runner=resolved.second_runner,
         flashinfer_sampler=_switch(environment, "VLLM_USE_FLASHINFER_SAMPLER"),
+        quantization=deployment.asked.quantization,
     )
 
 

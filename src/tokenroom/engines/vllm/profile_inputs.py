@@ -43,6 +43,8 @@ class ProfileInputs:
         disable_custom_all_reduce: Collectives go through NCCL alone.
         second_runner: VLLM_USE_V2_MODEL_RUNNER, None when not set.
         flashinfer_sampler: VLLM_USE_FLASHINFER_SAMPLER, None when not set.
+        quantization: ``--quantization``, which V0 took for a wish for that very kernel; None when
+            not set.
     """
 
     dtype: str = "bfloat16"
@@ -71,6 +73,7 @@ class ProfileInputs:
     disable_custom_all_reduce: bool = False
     second_runner: bool | None = None
     flashinfer_sampler: bool | None = None
+    quantization: str | None = None
 
     @property
     def is_first_stage(self) -> bool:

@@ -20,6 +20,7 @@ from tokenroom.engines.vllm.non_torch import non_torch_memory
 from tokenroom.engines.vllm.old_accounting import context_left_out, non_torch_since_start
 from tokenroom.engines.vllm.profile_inputs import Estimate, ProfileInputs
 from tokenroom.engines.vllm.rules import Accounting, VersionRules
+from tokenroom.engines.vllm.v0_graphs import v0_graph_memory
 from tokenroom.engines.vllm.v0_profile import v0_activation, v0_step
 from tokenroom.engines.vllm.v0_rules import v0_rules
 from tokenroom.models.spec import ModelSpec
@@ -55,13 +56,14 @@ def profile_run(
         inputs: The rank's settings.
         rules: Of the version.
     """
-    graphs = cuda_graph_memory(spec, inputs, rules)
     if engine is EngineGeneration.V0:
         old = v0_rules(rules.version)
         return RankProfile(
             activation=v0_activation(spec, inputs, rules, old),
-            graphs=graphs,
-            non_torch=non_torch_since_start(spec, inputs, old.accounting),
+            graphs=v0_graph_memory(spec, inputs, rules),
+            non_torch=non_torch_since_start(
+                spec, inputs, old.accounting, communicates_alone=old.communicates_alone
+            ),
             buffers_bytes=0,
             context_bytes=context_left_out(inputs, old.accounting),
         )
@@ -72,7 +74,7 @@ def profile_run(
         left_out = context_left_out(inputs, rules.accounting)
     return RankProfile(
         activation=activation_peak(spec, inputs, rules),
-        graphs=graphs,
+        graphs=cuda_graph_memory(spec, inputs, rules),
         non_torch=non_torch,
         buffers_bytes=persistent_buffers(spec, inputs, rules).num_bytes,
         context_bytes=left_out,

@@ -13,7 +13,7 @@ from typing import Final
 
 from tokenroom.engines.vllm.kv_rules import KVCacheRules, NeededBytes
 from tokenroom.engines.vllm.remembered import Remembered
-from tokenroom.engines.vllm.v0_rules import LatentCache, V0Rules
+from tokenroom.engines.vllm.v0_rules import PADDED_HEAD, LatentCache, V0Rules
 from tokenroom.models.spec import Attention, LatentAttention, Layer, Mixer, ModelSpec
 
 V0_CACHE_RULES: Final = KVCacheRules(
@@ -26,7 +26,6 @@ V0_CACHE_RULES: Final = KVCacheRules(
 )
 """One group, no block held back, and the start-up check of ``raise_if_cache_size_invalid``."""
 
-_PADDED_HEAD: Final = 256
 _ALIGNMENT: Final = 128
 """Elements of two bytes that make the 256 bytes latents are rounded up to."""
 
@@ -71,8 +70,8 @@ def _latent(mixer: LatentAttention, kept: LatentCache) -> Mixer:
         return Attention(
             num_heads=mixer.num_heads,
             num_kv_heads=mixer.num_heads,
-            head_dim=_PADDED_HEAD,
-            value_head_dim=_PADDED_HEAD,
+            head_dim=PADDED_HEAD,
+            value_head_dim=PADDED_HEAD,
         )
     width = mixer.kv_lora_rank + mixer.qk_rope_head_dim
     if kept is LatentCache.ALIGNED_LATENT:

@@ -19,7 +19,7 @@ from tokenroom.engines.vllm.profile_inputs import Estimate, ProfileInputs, Terms
 from tokenroom.engines.vllm.remembered import Remembered
 from tokenroom.engines.vllm.rules import Accounting, VersionRules
 from tokenroom.engines.vllm.sampler_memory import padded_vocab_size
-from tokenroom.engines.vllm.v0_rules import V0Rules, v0_rules
+from tokenroom.engines.vllm.v0_rules import PADDED_HEAD, LatentCache, V0Rules, v0_rules
 from tokenroom.models.spec import (
     DTYPE_BITS,
     Attention,
@@ -32,11 +32,19 @@ from tokenroom.models.spec import (
 )
 
 _REPLAYED_LAYERS: Final = 3  # of each kind; the allocator is steady after the second
-_LLAMA_MLP: Final = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "AquilaForCausalLM"})
-"""Architectures served by model_executor/models/llama.py."""
+_LLAMA_MLP: Final = frozenset(
+    {
+        *("LlamaForCausalLM", "LLaMAForCausalLM", "MistralForCausalLM", "AquilaForCausalLM"),
+        *("AquilaModel", "InternLMForCausalLM", "InternLM3ForCausalLM", "XverseForCausalLM"),
+        *("Phi3ForCausalLM", "DeciLMForCausalLM", "GlmForCausalLM", "TeleChat2ForCausalLM"),
+        *("LlavaForConditionalGeneration", "LlavaNextForConditionalGeneration"),
+    }
+)
+"""Architectures whose feed-forward block is that of model_executor/models/llama.py."""
 _EXPERT_CHUNK_TOKENS: Final = 32 * 1024  # VLLM_FUSED_MOE_CHUNK_SIZE (envs.py)
 _MARLIN_SUM_ROWS: Final = 64 * 16  # tile_m_size x 4 x max_par of determine_reduce_max_m
-_AWQ_DEQUANTIZES_FROM: Final = 256  # tokens, AWQLinearMethod.apply
+_DEQUANTIZES_FROM: Final = {"awq": 256, "exllama": 51}
+"""Tokens from which whole weights are turned back first (awq.py; csrc/quantization/gptq)."""
 _RESIDUALS: Final = (-0.08, 0.08)
 _RESIDUALS_WITH_ENCODER: Final = (-0.4, 0.4)
 
@@ -111,6 +119,7 @@ def v0_peak(spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules) -> V0Pe
         inputs.attention_backend,
         inputs.pooling,
         inputs.language_model_only,
+        inputs.quantization,
         tuple(inputs.mm_limits.items()),
     )
     return _peaks.get(spec, key, lambda: _Run(spec, inputs, rules).run())
@@ -135,6 +144,13 @@ def v0_activation(
         terms=terms,
         source="vLLM worker/model_runner.py profile_run (V0), replayed in PyTorch's allocator",
     )
+
+
+def captured_step_bytes(spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules) -> int:
+    """What the allocator takes for a step of the model alone, without sampling."""
+    largest = max(inputs.capture_sizes)
+    inputs = replace(inputs, max_num_batched_tokens=largest, pooling=True, language_model_only=True)
+    return v0_peak(spec, inputs, rules).reserved_bytes
 
 
 def v0_step(spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules) -> Estimate:
@@ -239,15 +255,10 @@ class _Run:
                 projected = self._product(layer, "queries_keys_values", queries + 2 * keys, None)
                 expanded = -1
             elif isinstance(mixer, LatentAttention):
-                heads = max(1, mixer.num_heads // self.ranks)
-                head = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
-                queries, values = heads * head, heads * mixer.v_head_dim
+                queries, values, besides = self._latent(mixer)
                 latent = mixer.kv_lora_rank + mixer.qk_rope_head_dim
                 projected = self._product(layer, "queries_latent", queries + latent, None)
-                # The prompt is attended to with every head's keys and values, values padded to
-                # the keys' width (attention/backends/mla/common.py ``_forward_prefill``).
-                each = heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
-                expanded = tape.take("expanded_keys_values", self._rows(each + 2 * queries))
+                expanded = tape.take("expanded_keys_values", self._rows(besides))
             else:
                 inner = mixer.num_heads * (mixer.state_shape[0] if mixer.state_shape else 0)
                 queries = values = max(inner, mixer.conv_dim) // self.ranks
@@ -261,6 +272,20 @@ class _Run:
             output = self._reduced(output)
             tape.free(projected, attended)
         return output
+
+    def _latent(self, mixer: LatentAttention) -> tuple[int, int, int]:
+        """Elements a token of latent attention's queries, output, and all else it expands.
+
+        A prompt is attended to with every head's keys and values (models/deepseek_v2.py; from
+        0.7.1 on attention/backends/mla/). Values are padded to the keys' width; before, queries,
+        keys and values all were padded to the width of a head in the cache.
+        """
+        heads = max(1, mixer.num_heads // self.ranks)
+        head = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
+        each = heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
+        if self.old.latent_cache is LatentCache.PADDED_HEADS:
+            return heads * head, heads * PADDED_HEAD, each + heads * (head + 3 * PADDED_HEAD)
+        return heads * head, heads * mixer.v_head_dim, each + 2 * heads * head
 
     def _ffn(self, layer: Layer, attended: int) -> int:
         ffn = layer.ffn
@@ -349,6 +374,7 @@ class _Run:
     def _kernel(self, scheme: Scheme) -> str:
         """Which kernel multiplies quantised weights."""
         marlin = (self.inputs.accelerator.compute_capability or (8, 0)) >= (8, 0)
+        marlin = marlin and self.inputs.quantization not in ("gptq", "awq")
         if scheme.name.startswith("gptq"):
             return "marlin" if marlin and self.old.gptq_marlin else "exllama"
         if scheme.name.startswith("awq"):
@@ -361,7 +387,7 @@ class _Run:
         """What a quantised product allocates before its output."""
         if kernel == "float8":
             return "quantized_input", self.tokens * inner
-        if kernel == "awq" and self.tokens < _AWQ_DEQUANTIZES_FROM:
+        if self.tokens < _DEQUANTIZES_FROM.get(kernel, 0):
             return "none", 0
         return "dequantized_weight", columns * inner * self.width
 

@@ -15,6 +15,9 @@ from typing import Final
 
 from tokenroom.engines.vllm.rules import Accounting
 
+PADDED_HEAD: Final = 256
+"""Elements of a latent head in the cache before 0.7.1 (config.py ``get_head_size``)."""
+
 
 class LatentCache(StrEnum):
     """What V0 kept of latent attention (DeepSeek-V2 and later)."""
@@ -30,6 +33,7 @@ class V0Rules:
 
     Attributes:
         accounting: From which moment on memory outside PyTorch is charged.
+        communicates_alone: A first all-reduce opens PyTorch's communicator even on one GPU.
         float32_logits: Logits are turned into float32 before they are masked.
         copies_attention: FlashAttention's output is copied into a second tensor.
         llama_drops_gate_up: Llama's feed-forward block lets go of the first product's output
@@ -52,6 +56,7 @@ class V0Rules:
     """
 
     accounting: Accounting = Accounting.BEFORE_GROUPS
+    communicates_alone: bool = False
     float32_logits: bool = True
     copies_attention: bool = False
     llama_drops_gate_up: bool = True
@@ -102,7 +107,10 @@ _INTRODUCED: Final[tuple[tuple[tuple[int, int, int], dict[str, object]], ...]] =
     ((0, 5, 5), {"float32_logits": False}),
     ((0, 5, 4), {"awq_marlin": False, "marlin_float_sums": False}),
     ((0, 5, 3), {"chunks_long_contexts": False}),
-    ((0, 5, 0), {"chunked_tokens": 768, "pooling_tokens": None}),
+    (
+        (0, 5, 0),
+        {"communicates_alone": True, "chunked_tokens": 768, "pooling_tokens": None},
+    ),
     ((0, 4, 2), {"gptq_marlin": False}),
 )
 
