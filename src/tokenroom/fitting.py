@@ -173,7 +173,9 @@ class FitResult:
             yield change.with_result(changed.plan, changed.requests_running)
 
     def _suffices(self, deployment: Deployment) -> bool:
-        return self._of(deployment).verdict == "fits"
+        changed = self._of(deployment)
+        shortened = changed.request_tokens < self.request_tokens < self.plan.max_model_len
+        return changed.verdict == "fits" and not shortened
 
 
 def fit(
@@ -227,7 +229,9 @@ def fit(
     policy, version = engine_named(engine)
     spec = model if isinstance(model, ModelSpec) else _model(model)
     if weights is not None:
-        spec = _what_if(spec, weights)
+        from tokenroom.models.quantization.hypothetical import what_if  # costs start-up time
+
+        spec = what_if(spec, weights)
     shorthand = {
         "tensor_parallel_size": tp,
         "pipeline_parallel_size": pp,
@@ -284,13 +288,6 @@ def _model(name: str | os.PathLike[str]) -> ModelSpec:
 @lru_cache(maxsize=64)
 def _known_model(name: str) -> ModelSpec:
     return load_model(name)
-
-
-@lru_cache(maxsize=64)
-def _what_if(spec: ModelSpec, layout: str) -> ModelSpec:
-    from tokenroom.models.quantization.hypothetical import what_if  # costs start-up time
-
-    return what_if(spec, layout)
 
 
 def _accelerator(gpu: str | Accelerator | Node) -> Accelerator:

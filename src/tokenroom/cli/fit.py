@@ -153,6 +153,10 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> FitResult:
     gpus = options["gpus"]
     if gpus is None and parsed is not None:
         gpus = parsed.gpus
+    if gpus is None and options["gpu"] is not None:
+        from tokenroom.hardware.names import split_count
+
+        gpus = split_count(options["gpu"])[0]  # "8xh100"
     extra = {
         "dtype": options["dtype"],
         "max_num_seqs": options["max_num_seqs"],

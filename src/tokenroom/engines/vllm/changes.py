@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice
 from math import floor
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tokenroom.engines.policy import Change, Deployment
 from tokenroom.engines.vllm.defaults import ResolvedSettings
 from tokenroom.engines.vllm.settings import VLLMSettings
 from tokenroom.errors import TokenroomError
-from tokenroom.hardware.accelerator import Node
 from tokenroom.models.quantization import what_if
 from tokenroom.models.spec import ModelSpec
 from tokenroom.units import GIB
@@ -25,10 +24,14 @@ if TYPE_CHECKING:
     from tokenroom.engines.vllm.policy import VLLMPolicy
 
 _UTILIZATIONS: Final = (0.92, 0.95, 0.97)
-_MOST_CHANGES: Final = 8
+_MOST_PAIRS: Final = 4
+_SHORTEST: Final = 1024
 _SMALLEST_BUDGET: Final = 512
 _LAYOUTS: Final = ("fp8", "awq")
 _WIDEST: Final = 64
+
+
+_Ladder: TypeAlias = Callable[["VLLMPolicy", Deployment], "list[_Step]"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +54,11 @@ class _Step:
 def changes_that_suffice(
     policy: VLLMPolicy, deployment: Deployment, suffices: Callable[[Deployment], bool]
 ) -> Iterator[Change]:
-    """Single changes that suffice, or pairs of them when no single one does; at most eight."""
-    ladders = list(_ladders(policy, deployment))
+    """The least changes that suffice, cheapest first.
+
+    First of settings and weights alone, in pairs if need be; then those that take more GPUs or the
+    host's memory, each by itself; both together only as a last resort.
+    """
 
     def attempt(steps: Sequence[_Step]) -> Change | None:
         try:
@@ -68,26 +74,39 @@ def changes_that_suffice(
             deployment=changed,
         )
 
-    found = 0
-    for ladder in ladders:
-        change = next((change for step in ladder if (change := attempt((step,)))), None)
-        if change is not None:
-            yield change
-            found += 1
-    if found:
-        return
-    for first, second in combinations(ladders, 2):
-        # The far end of each ladder frees the most: what fails there fails everywhere.
-        if not first or not second or attempt((first[-1], second[-1])) is None:
-            continue
-        for one in first:
-            change = next((change for two in second if (change := attempt((one, two)))), None)
-            if change is not None:
+    def single(ladder: _Ladder) -> Iterator[Change]:
+        for step in ladder(policy, deployment):
+            if change := attempt((step,)):
                 yield change
-                found += 1
-                break
-        if found >= _MOST_CHANGES:
-            return
+                return
+
+    def pair(first: _Ladder, second: _Ladder) -> Iterator[Change]:
+        """The least of ``second`` that ``first``, seen from there, completes."""
+        for two in second(policy, deployment):
+            try:
+                base = _apply(policy, deployment, (two,))
+            except TokenroomError:
+                continue
+            steps = first(policy, base)
+            # The far end frees the most: what fails there fails before it.
+            if not steps or attempt((steps[-1], two)) is None:
+                continue
+            for one in steps:
+                if change := attempt((one, two)):
+                    yield change
+                    return
+
+    found = [change for ladder in _SOFT for change in single(ladder)]
+    yield from found
+    if not found:
+        pairs = (change for pair_ in combinations(_SOFT, 2) for change in pair(*pair_))
+        found = list(islice(pairs, _MOST_PAIRS))
+        yield from found
+    harder = [change for ladder in _HARD for change in single(ladder)]
+    yield from harder
+    if not found and not harder:
+        both = (change for hard in _HARD for soft in _SOFT for change in pair(soft, hard))
+        yield from islice(both, _MOST_PAIRS)
 
 
 def _apply(policy: VLLMPolicy, deployment: Deployment, steps: Sequence[_Step]) -> Deployment:
@@ -103,76 +122,113 @@ def _apply(policy: VLLMPolicy, deployment: Deployment, steps: Sequence[_Step]) -
     return policy.deploy(spec, node, asked, deployment.draft)
 
 
-def _ladders(policy: VLLMPolicy, deployment: Deployment) -> Iterator[list[_Step]]:
-    """Values of each setting from the least change to the greatest, cheapest setting first."""
+def _lengths(policy: VLLMPolicy, deployment: Deployment) -> list[_Step]:
     resolved: ResolvedSettings = deployment.resolved
-    node = deployment.node
-    yield _lengths(policy, deployment)
-    if node.used_bytes:  # the engine takes its share of the whole card, whoever else is on it
-        free = min(
-            stage.total_bytes - stage.context_bytes for stage in policy.plan(deployment).stages
-        )
-        share = floor(free / node.accelerator.memory_bytes * 100) / 100
-        if 0 < share < resolved.gpu_memory_utilization:
-            yield [_flag("gpu_memory_utilization", share, f"{share:g}")]
-    yield [
-        _flag("gpu_memory_utilization", value, f"{value:g}")
-        for value in _UTILIZATIONS
-        if value > resolved.gpu_memory_utilization and resolved.kv_cache_memory_bytes is None
-    ]
-    yield [_flag("max_num_seqs", value, str(value)) for value in _halves(resolved.max_num_seqs, 1)]
-    yield [
+    plan = policy.plan(deployment)
+    longest = plan.max_model_len_that_fits()
+    lengths = [longest] if 0 < longest < resolved.max_model_len else []
+    # An engine that starts is asked for more requests: a quarter of the length is a change, less
+    # than that another question.
+    shortest = resolved.max_model_len // 4 if plan.refusal is None else _SHORTEST
+    lengths += _halves(longest or resolved.max_model_len, shortest)
+    return [_flag("max_model_len", value, str(value)) for value in lengths]
+
+
+def _utilizations(policy: VLLMPolicy, deployment: Deployment) -> list[_Step]:
+    resolved: ResolvedSettings = deployment.resolved
+    if resolved.kv_cache_memory_bytes is not None:
+        return []
+    values = [value for value in _UTILIZATIONS if value > resolved.gpu_memory_utilization]
+    if deployment.node.used_bytes:  # the engine takes its share of the card, whoever else is on it
+        stages = policy.plan(deployment).stages
+        free = min(1 - stage.context_bytes / stage.total_bytes for stage in stages)
+        share = floor(free * 100) / 100
+        values = [share] if 0 < share < resolved.gpu_memory_utilization else []
+    return [_flag("gpu_memory_utilization", value, f"{value:g}") for value in values]
+
+
+def _sequences(policy: VLLMPolicy, deployment: Deployment) -> list[_Step]:
+    resolved: ResolvedSettings = deployment.resolved
+    return [_flag("max_num_seqs", value, str(value)) for value in _halves(resolved.max_num_seqs, 1)]
+
+
+def _budgets(policy: VLLMPolicy, deployment: Deployment) -> list[_Step]:
+    resolved: ResolvedSettings = deployment.resolved
+    return [
         _flag("max_num_batched_tokens", value, str(value))
         for value in _halves(resolved.max_num_batched_tokens, _SMALLEST_BUDGET)
     ]
-    if deployment.spec.towers and not resolved.language_model_only:
-        yield [
-            _Step(
-                key="language_model_only",
-                flags="--language-model-only",
-                settings=(("language_model_only", True),),
-            )
-        ]
-    if not resolved.enforce_eager and resolved.cudagraph_capture_sizes:
-        yield [
-            _Step(key="enforce_eager", flags="--enforce-eager", settings=(("enforce_eager", True),))
-        ]
-    if resolved.kv_cache_dtype in ("auto", "float16", "bfloat16"):
-        yield [_flag("kv_cache_dtype", "fp8", "fp8")]
-    if deployment.spec.quantization is None:
-        yield [
-            _Step(key="weights", flags=f"(weights in {layout})", layout=layout)
-            for layout in _LAYOUTS
-        ]
-    yield [
-        _flag("tensor_parallel_size", size, str(size))
-        for size in _doubles(resolved.tensor_parallel_size)
-    ]
-    yield [
-        _flag("pipeline_parallel_size", size, str(size))
-        for size in _doubles(resolved.pipeline_parallel_size)
-    ]
-    yield [
-        _flag("data_parallel_size", size, str(size))
-        for size in _doubles(resolved.data_parallel_size)
-    ]
-    if resolved.cpu_offload_bytes == 0:
-        yield [
-            _Step(
-                key="cpu_offload",
-                flags=f"--cpu-offload-gb {gib}",
-                settings=(("cpu_offload_bytes", gib * GIB),),
-            )
-            for gib in _offloads(node)
-        ]
 
 
-def _lengths(policy: VLLMPolicy, deployment: Deployment) -> list[_Step]:
+def _text_only(policy: VLLMPolicy, deployment: Deployment) -> list[_Step]:
+    if not deployment.spec.towers or deployment.resolved.language_model_only:
+        return []
+    return [_switch("language_model_only")]
+
+
+def _eager(policy: VLLMPolicy, deployment: Deployment) -> list[_Step]:
     resolved: ResolvedSettings = deployment.resolved
-    longest = policy.plan(deployment).max_model_len_that_fits()
-    lengths = [longest] if 0 < longest < resolved.max_model_len else []
-    lengths += _halves(longest or resolved.max_model_len, 1024)
-    return [_flag("max_model_len", value, str(value)) for value in lengths]
+    if resolved.enforce_eager or not resolved.cudagraph_capture_sizes:
+        return []
+    return [_switch("enforce_eager")]
+
+
+def _narrow_cache(policy: VLLMPolicy, deployment: Deployment) -> list[_Step]:
+    if deployment.resolved.kv_cache_dtype not in ("auto", "float16", "bfloat16"):
+        return []
+    return [_flag("kv_cache_dtype", "fp8", "fp8")]
+
+
+def _narrow_weights(policy: VLLMPolicy, deployment: Deployment) -> list[_Step]:
+    if deployment.spec.quantization is not None:
+        return []
+    return [
+        _Step(key="weights", flags=f"(weights in {layout})", layout=layout) for layout in _LAYOUTS
+    ]
+
+
+def _wider(name: str) -> _Ladder:
+    def ladder(policy: VLLMPolicy, deployment: Deployment) -> list[_Step]:
+        size = getattr(deployment.resolved, name)
+        return [_flag(name, value, str(value)) for value in _doubles(size)]
+
+    return ladder
+
+
+def _offloads(policy: VLLMPolicy, deployment: Deployment) -> list[_Step]:
+    """GiB of weights to keep on the host: doubling from 4 to twice the card."""
+    if deployment.resolved.cpu_offload_bytes:
+        return []
+    steps, gib = [], 4
+    while gib * GIB <= 2 * deployment.node.accelerator.memory_bytes:
+        settings = (("cpu_offload_bytes", gib * GIB),)
+        steps.append(_Step(key="cpu_offload", flags=f"--cpu-offload-gb {gib}", settings=settings))
+        gib *= 2
+    return steps
+
+
+_SOFT: Final[tuple[_Ladder, ...]] = (
+    _lengths,
+    _utilizations,
+    _sequences,
+    _budgets,
+    _text_only,
+    _eager,
+    _narrow_cache,
+    _narrow_weights,
+)
+"""Values of each setting from the least change to the greatest, cheapest setting first."""
+
+_HARD: Final[tuple[_Ladder, ...]] = (
+    _wider("tensor_parallel_size"),
+    _wider("pipeline_parallel_size"),
+    _wider("data_parallel_size"),
+    _offloads,
+)
+
+
+def _switch(name: str) -> _Step:
+    return _Step(key=name, flags=f"--{name.replace('_', '-')}", settings=((name, True),))
 
 
 def _flag(name: str, value: Any, text: str) -> _Step:
@@ -194,13 +250,4 @@ def _doubles(size: int) -> list[int]:
     found = []
     while (size := size * 2) <= _WIDEST:
         found.append(size)
-    return found
-
-
-def _offloads(node: Node) -> list[int]:
-    """GiB to keep on the host: doubling from 4 to twice the card."""
-    found, gib = [], 4
-    while gib * GIB <= 2 * node.accelerator.memory_bytes:
-        found.append(gib)
-        gib *= 2
     return found

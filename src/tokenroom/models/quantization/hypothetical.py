@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from tokenroom.errors import QuantizationError
@@ -66,6 +67,7 @@ def dequantized(spec: ModelSpec) -> ModelSpec:
     return replace(plain, quantization=None, quantization_named=True, kv_cache_dtype=None)
 
 
+@lru_cache(maxsize=64)
 def what_if(spec: ModelSpec, name: str) -> ModelSpec:
     """``spec`` stored as ``name``, whatever its checkpoint is stored as.
 
