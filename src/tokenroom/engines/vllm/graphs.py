@@ -222,7 +222,8 @@ class _Capture:
             piecewise=inputs.piecewise_graphs,
             full=inputs.full_graphs
             and bool(full_sizes)
-            and not (single_tokens and inputs.speculative_tokens),
+            and not (single_tokens and inputs.speculative_tokens)
+            and not _attends_in_chunks(spec),
             fixed_bytes=fixed,
             attention_bytes=attention_workspace_bytes(inputs),
         )
@@ -319,6 +320,19 @@ def _measure(capture: _Capture) -> _Measured:
         half_sampled_bytes=total
         + sum(rests[mode.name] - mode.mean_bytes * (mode.count - 1) for mode in full),
         total_bytes=total,
+    )
+
+
+def _attends_in_chunks(spec: ModelSpec) -> bool:
+    """Whether a layer attends within chunks, which leaves the model with piecewise graphs.
+
+    Source: model_executor/layers/attention/chunked_local_attention.py
+    ``get_cudagraph_support`` (0.11 to 0.33).
+    """
+    return any(
+        isinstance(mixer, Attention) and mixer.chunk is not None
+        for layer, _ in spec.layer_kinds
+        for mixer in layer.mixers
     )
 
 
