@@ -1,0 +1,140 @@
+"""Finding the least change of settings after which a deployment does what was asked.
+
+An engine lists ladders: for each setting a function that gives its values from the least change to
+the greatest, the cheapest setting first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, islice
+from typing import Any, Final, TypeAlias
+
+from tokenroom.engines.policy import Change, Deployment, Engine
+from tokenroom.errors import TokenroomError
+from tokenroom.models.quantization import what_if
+from tokenroom.models.spec import ModelSpec
+
+_MOST_PAIRS: Final = 4
+_WIDEST: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One setting moved to one value.
+
+    Attributes:
+        key: Which setting; it has a price in the messages.
+        flags: The engine's words for it.
+        settings: Fields of the engine's settings and what they become.
+        layout: What-if layout of the weights, None to keep them.
+    """
+
+    key: str
+    flags: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    layout: str | None = None
+
+
+Ladder: TypeAlias = Callable[[Deployment], list[Step]]
+
+
+def changes_from(
+    policy: Engine,
+    deployment: Deployment,
+    suffices: Callable[[Deployment], bool],
+    *,
+    soft: Sequence[Ladder],
+    hard: Sequence[Ladder],
+) -> Iterator[Change]:
+    """The least changes that suffice, cheapest first.
+
+    First of settings and weights alone, in pairs if need be; then those that take more GPUs or the
+    host's memory, each by itself; both together only as a last resort.
+
+    Args:
+        policy: The engine.
+        deployment: What does not do.
+        suffices: Whether a changed deployment does.
+        soft: Ladders of settings and weights.
+        hard: Ladders of hardware.
+    """
+
+    def attempt(steps: Sequence[Step]) -> Change | None:
+        try:
+            changed = _apply(policy, deployment, steps)
+            if not suffices(changed):
+                return None
+        except TokenroomError:  # the engine refuses this combination
+            return None
+        return Change(
+            key=steps[0].key,
+            flags=" ".join(step.flags for step in steps),
+            prices=tuple(step.key for step in steps),
+            deployment=changed,
+        )
+
+    def single(ladder: Ladder) -> Iterator[Change]:
+        for step in ladder(deployment):
+            if change := attempt((step,)):
+                yield change
+                return
+
+    def pair(first: Ladder, second: Ladder) -> Iterator[Change]:
+        """The least of ``second`` that ``first``, seen from there, completes."""
+        for two in second(deployment):
+            try:
+                base = _apply(policy, deployment, (two,))
+            except TokenroomError:
+                continue
+            steps = first(base)
+            # The far end frees the most: what fails there fails before it.
+            if not steps or attempt((steps[-1], two)) is None:
+                continue
+            for one in steps:
+                if change := attempt((one, two)):
+                    yield change
+                    return
+
+    found = [change for ladder in soft for change in single(ladder)]
+    yield from found
+    if not found:
+        pairs = (change for two in combinations(soft, 2) for change in pair(*two))
+        found = list(islice(pairs, _MOST_PAIRS))
+        yield from found
+    harder = [change for ladder in hard for change in single(ladder)]
+    yield from harder
+    if not found and not harder:
+        both = (change for second in hard for first in soft for change in pair(first, second))
+        yield from islice(both, _MOST_PAIRS)
+
+
+def _apply(policy: Engine, deployment: Deployment, steps: Sequence[Step]) -> Deployment:
+    fields = {name: value for step in steps for name, value in step.settings.items()}
+    spec: ModelSpec = deployment.spec
+    for step in steps:
+        if step.layout is not None:
+            spec = what_if(spec, step.layout)
+    asked = policy.settings(deployment.asked, fields)
+    node = policy.place(deployment.node.accelerator, None, asked, deployment.node.used_bytes)
+    return policy.deploy(spec, node, asked, deployment.draft)
+
+
+def halves(value: int, least: int) -> list[int]:
+    """``value`` halved down to ``least``, itself left out, in round steps."""
+    found = []
+    half = 1 << max(0, value - 1).bit_length() - 1
+    while half >= least and half > 0:
+        if half < value:
+            found.append(half)
+        half //= 2
+    return found
+
+
+def doubles(size: int) -> list[int]:
+    """``size`` doubled up to 64, itself left out."""
+    found = []
+    while (size := size * 2) <= _WIDEST:
+        found.append(size)
+    return found
