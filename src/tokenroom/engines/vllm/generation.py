@@ -13,7 +13,7 @@ from typing import Final
 from tokenroom.engines.vllm.model_traits import ModelTraits, model_traits
 from tokenroom.engines.vllm.settings import VLLMSettings
 from tokenroom.hardware.accelerator import Accelerator
-from tokenroom.models.spec import ModelSpec
+from tokenroom.models.spec import Attention, ModelSpec
 
 
 class EngineGeneration(StrEnum):
@@ -42,7 +42,6 @@ _V0_ONLY_UNTIL: Final = {
     "bart": (0, 11, 0),
     "mbart": (0, 11, 0),
     "bloom": (0, 10, 0),
-    "mllama": (0, 11, 0),
     "whisper": (0, 10, 2),
 }
 
@@ -101,8 +100,18 @@ def _v1_lacks(
     draft = settings.speculative
     if draft is not None and version < _DRAFTS_SINCE.get(draft.method, (0, 11, 0)):
         return True
-    if version < _V0_ONLY_UNTIL.get(spec.model_type, (0,)) or traits.encoder_decoder:
+    if version < _V0_ONLY_UNTIL.get(spec.model_type, (0,)):
+        return True
+    if traits.encoder_decoder or _attends_to_encoder(spec):
         return True
     if traits.pooling and version < (0, 9, 2):
         return True
     return traits.recurrent and version < (0, 10, 1)
+
+
+def _attends_to_encoder(spec: ModelSpec) -> bool:
+    return any(
+        isinstance(mixer, Attention) and mixer.cross
+        for layer, _ in spec.layer_kinds
+        for mixer in layer.mixers
+    )

@@ -22,8 +22,8 @@ from tokenroom.engines.vllm.sampler_memory import padded_vocab_size
 from tokenroom.engines.vllm.v0_rules import PADDED_HEAD, LatentCache, V0Rules, v0_rules
 from tokenroom.models.spec import (
     DTYPE_BITS,
+    FFN,
     Attention,
-    DenseFFN,
     LatentAttention,
     Layer,
     ModelSpec,
@@ -236,8 +236,10 @@ class _Run:
             first = -1  # normed in place
         attended = self._mixers(layer)
         tape.free(first)
-        output = self._ffn(layer, attended)
-        tape.free(attended)
+        output = attended
+        if layer.ffn is not None:
+            output = self._ffn(layer, layer.ffn)
+            tape.free(attended)
         if given != residual:
             tape.free(given)
         return output, residual
@@ -287,12 +289,9 @@ class _Run:
             return heads * head, heads * PADDED_HEAD, each + heads * (head + 3 * PADDED_HEAD)
         return heads * head, heads * mixer.v_head_dim, each + 2 * heads * head
 
-    def _ffn(self, layer: Layer, attended: int) -> int:
-        ffn = layer.ffn
+    def _ffn(self, layer: Layer, ffn: FFN) -> int:
         if isinstance(ffn, MoEFFN):
             return self._experts(layer, ffn)
-        if not isinstance(ffn, DenseFFN):
-            return attended
         tape = self.tape
         inner = -(-ffn.intermediate_size // self.ranks)
         up = self._product(layer, "gate_up", inner * (2 if ffn.gated else 1), self.spec.hidden_size)
