@@ -148,9 +148,10 @@ def _ffn_terms(
     assert isinstance(ffn, DenseFFN)
     inner = tokens * -(-ffn.intermediate_size // ranks)
     terms = list(dense_ffn_terms(ffn, tokens, element_bytes=width, tensor_parallel_size=ranks))
-    if _activation_bits(layer) == 8 and _scheme_is_integer(layer):
-        # Integer quantisation is an operator of its own: its outputs are allocated beside what
-        # it reads (compressed_tensors_w8a8_int8, _custom_ops.scaled_int8_quant).
+    if _activation_bits(layer) == 8 and _quantizes_apart(layer):
+        # Quantising to integers, or to floats in blocks, is an operator of its own: its outputs
+        # are allocated beside what it reads (_custom_ops.scaled_int8_quant; config/vllm.py adds
+        # "+quant_fp8" for blocks).
         terms.append(("quantized_activations", inner + tokens * spec.hidden_size))
     return tuple(terms)
 
@@ -160,10 +161,9 @@ def _activation_bits(layer: Layer) -> int:
     return min(bits, default=16)
 
 
-def _scheme_is_integer(layer: Layer) -> bool:
-    return any(
-        weight.scheme is not None and "int8" in weight.scheme.name for weight in layer.weights
-    )
+def _quantizes_apart(layer: Layer) -> bool:
+    schemes = [weight.scheme for weight in layer.weights if weight.scheme is not None]
+    return any("int8" in scheme.name or scheme.block_shape is not None for scheme in schemes)
 
 
 def _expanded_context_bytes(
