@@ -84,6 +84,9 @@ class StageMemory:
         available_bytes: What the engine's rule leaves for the KV pool; negative when nothing.
         kv_pool_bytes: What the pool really takes (whole blocks, the smallest rank's count).
         kv_bytes_per_token: Growth of one long request per token on this rank.
+        device: Name of the device where an engine places parts on devices by name (``"CUDA0"``,
+            ``"CPU"``); empty otherwise.
+        is_host: Host memory; ``total_bytes`` is then what is needed when its size is not known.
     """
 
     pipeline_parallel_rank: int
@@ -100,6 +103,8 @@ class StageMemory:
     available_bytes: int
     kv_pool_bytes: int
     kv_bytes_per_token: float
+    device: str = ""
+    is_host: bool = False
 
     @property
     def weights_bytes(self) -> int:
@@ -193,17 +198,60 @@ class MemoryPlan(Protocol):
     not rest on estimates (its bytes or blocks were given).
     """
 
-    stages: tuple[StageMemory, ...]
-    max_model_len: int
-    max_num_seqs: int
-    kv_block_size: int
-    kv_blocks: int
-    kv_pool_tokens: int
-    max_concurrency: float
-    kv_groups: tuple[KVGroup, ...]
-    refusal: Refusal | None
-    pool_is_exact: bool
-    notices: tuple[Notice, ...]
+    @property
+    def stages(self) -> tuple[StageMemory, ...]:
+        """Memory of each pipeline stage."""
+        ...
+
+    @property
+    def max_model_len(self) -> int:
+        """Longest sequence in tokens."""
+        ...
+
+    @property
+    def max_num_seqs(self) -> int:
+        """Requests that run at once at most, over all copies."""
+        ...
+
+    @property
+    def kv_block_size(self) -> int:
+        """Tokens of a block."""
+        ...
+
+    @property
+    def kv_blocks(self) -> int:
+        """Blocks of the pool."""
+        ...
+
+    @property
+    def kv_pool_tokens(self) -> int:
+        """Tokens of the pool."""
+        ...
+
+    @property
+    def max_concurrency(self) -> float:
+        """Requests of full length that the pool holds."""
+        ...
+
+    @property
+    def kv_groups(self) -> tuple[KVGroup, ...]:
+        """Layers that share a block table."""
+        ...
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why the engine would not start, None when it does."""
+        ...
+
+    @property
+    def pool_is_exact(self) -> bool:
+        """The pool's size rests on no estimate."""
+        ...
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What this division of memory makes worth knowing."""
+        ...
 
     def requests_of(self, tokens: int) -> int:
         """How many requests of that length the pool holds at once."""
@@ -278,7 +326,10 @@ class Engine(Protocol):
     for becomes, in engines that have no pool and hold one batch at a time.
     """
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Its name, as ``--engine`` takes it."""
+        ...
 
     def settings(self, base: Any, changes: Mapping[str, Any]) -> Any:
         """The engine's settings object with some fields set; ``base`` None starts from nothing.
