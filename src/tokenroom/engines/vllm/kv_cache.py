@@ -95,8 +95,8 @@ class KVCachePlan:
 
     @property
     def usable_blocks(self) -> int:
-        """Block ids that requests can get: one is never handed out (block_pool.py)."""
-        return max(0, self.num_blocks - 1)
+        """Block ids that requests can get: V1 never hands out one (block_pool.py)."""
+        return max(0, self.num_blocks - self.layout.rules.holds_null_block)
 
     def pool_bytes(self, stage: int = 0) -> int:
         """What the pool takes on a stage: whole blocks."""

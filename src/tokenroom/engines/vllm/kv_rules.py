@@ -39,6 +39,7 @@ class KVCacheRules:
     Attributes:
         tokens_from_concurrency: The logged "KV cache size" is max_concurrency x max_model_len;
             before 0.20.1 it was num_blocks // groups x the smallest block size.
+        holds_null_block: One block of the pool is never handed out (V1's block_pool.py).
         reserves_null_block: The start-up check leaves out the block the pool never hands out.
         needed: How the check adds up what a request needs.
         override_counts_in_check: The check sees the memory of num_gpu_blocks_override.
@@ -58,6 +59,7 @@ class KVCacheRules:
     """
 
     tokens_from_concurrency: bool = True
+    holds_null_block: bool = True
     reserves_null_block: bool = True
     needed: NeededBytes = NeededBytes.GROUPS
     override_counts_in_check: bool = True

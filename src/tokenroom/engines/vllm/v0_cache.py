@@ -18,6 +18,7 @@ from tokenroom.models.spec import Attention, LatentAttention, Layer, Mixer, Mode
 
 V0_CACHE_RULES: Final = KVCacheRules(
     tokens_from_concurrency=False,
+    holds_null_block=False,
     reserves_null_block=False,
     needed=NeededBytes.GROUPS,
     override_counts_in_check=True,
