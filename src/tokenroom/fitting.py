@@ -242,9 +242,8 @@ def fit(
         "gpu_memory_utilization": util,
         "version": version,
     }
-    batch_setting = getattr(policy, "batch_setting", None)
-    if batch_setting is not None:
-        shorthand[batch_setting] = concurrency
+    if getattr(policy, "takes_workload", False):
+        shorthand |= {"concurrency": concurrency, "request_tokens": request_tokens}
     given = {name: value for name, value in shorthand.items() if value is not None}
     count = _node_count(gpu, gpus)
     if (

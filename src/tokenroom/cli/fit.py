@@ -92,9 +92,26 @@ _RATE = _Quantity("RATE", parse_rate)
 @click.option("--revision", help="Revision on the Hub.")
 @click.option("--offline", is_flag=True, help="Never ask the Hub.")
 @click.option("--hub-timeout", type=float, help="Seconds to wait for the Hub.")
+@click.option(
+    "--lengths",
+    help="Lengths of a workload's requests (contiguous, paged, hybrid): a file of numbers, "
+    "lognormal:MEAN,SIGMA or uniform:LOW,HIGH.",
+)
+@click.option("--seed", type=int, help="Seed of drawn lengths.")
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Any other setting of the engine under its own name; may be repeated.",
+)
 @click.option("--explain", is_flag=True, help="Show each formula with its numbers and source.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw to FILE (png, svg, pdf).")
-@click.option("--sweep", "sweep_text", help="concurrency=1..64, context=4k..128k, context=4k,32k")
+@click.option(
+    "--sweep",
+    "sweep_text",
+    help="concurrency=1..64, context=4k..128k, block_size=1..128",
+)
 @click.option("--json-schema", is_flag=True, help="Print the JSON schema of --json and stop.")
 @json_option
 @gpu_file_option
@@ -166,7 +183,11 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> FitResult:
         "cpu_offload_bytes": options["cpu_offload"],
         "enforce_eager": options["enforce_eager"],
         "usage": options["usage"],
+        "lengths": _lengths(options["lengths"]),
+        "seed": options["seed"],
     }
+    given = {name: value for name, value in extra.items() if value is not None}
+    given |= dict(map(_assignment, options["assignments"]))
     result = fit(
         _model(model, options),
         _accelerator(options, parsed),
@@ -185,9 +206,29 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> FitResult:
         used_bytes=options["used"] or 0,
         settings=settings,
         notes=parsed.notes if parsed is not None else (),
-        **{name: value for name, value in extra.items() if value is not None},
+        **given,
     )
     return result
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    """A setting written ``NAME=VALUE``: a number, true, false, or text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise CommandLineError(f"--set is {text!r}; write NAME=VALUE, such as block_size=32")
+    import json  # numbers, booleans and lists as everybody writes them
+
+    try:
+        return name.strip().replace("-", "_"), json.loads(value)
+    except ValueError:
+        return name.strip().replace("-", "_"), value
+
+
+def _lengths(text: str | None) -> str | None:
+    """The text itself, or what the file of that name holds."""
+    if text is None or not os.path.isfile(text):
+        return text
+    return _read_text(Path(text), "--lengths")
 
 
 def _command(words: tuple[str, ...], options: dict[str, Any]) -> tuple[ParsedCommand | None, str]:
@@ -199,7 +240,7 @@ def _command(words: tuple[str, ...], options: dict[str, Any]) -> tuple[ParsedCom
             raise CommandLineError(
                 f"--from reads the whole command from {from_file}; leave out {' '.join(words)!r}"
             )
-        text: str | tuple[str, ...] = _read_command(from_file)
+        text: str | tuple[str, ...] = _read_text(from_file, "--from")
     elif len(words) > 1 or (words and any(char.isspace() for char in words[0])):
         text = words
     elif words:
@@ -227,7 +268,7 @@ def _command(words: tuple[str, ...], options: dict[str, Any]) -> tuple[ParsedCom
     return parsed, parsed.model
 
 
-def _read_command(path: Path) -> str:
+def _read_text(path: Path, option: str) -> str:
     try:
         if str(path) == "-":
             data = sys.stdin.buffer.read(_MAX_COMMAND_BYTES + 1)
@@ -236,15 +277,15 @@ def _read_command(path: Path) -> str:
                 data = file.read(_MAX_COMMAND_BYTES + 1)
     except OSError as error:
         raise CommandLineError(
-            f"--from {path} cannot be read: {error.strerror}; give a readable text file"
+            f"{option} {path} cannot be read: {error.strerror}; give a readable text file"
         ) from error
     if len(data) > _MAX_COMMAND_BYTES:
-        raise CommandLineError(f"--from {path} is larger than 10 MiB; give the command alone")
+        raise CommandLineError(f"{option} {path} is larger than 10 MiB; give less")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise CommandLineError(
-            f"--from {path} is not UTF-8 text (byte {error.start}); save it as UTF-8"
+            f"{option} {path} is not UTF-8 text (byte {error.start}); save it as UTF-8"
         ) from error
 
 

@@ -322,8 +322,8 @@ class Engine(Protocol):
     """An engine's memory policy.
 
     Two further attributes are optional. ``reserves``, a tuple of :class:`Reservation`, is what the
-    engine table says of it. ``batch_setting`` names the setting that the number of requests asked
-    for becomes, in engines that have no pool and hold one batch at a time.
+    engine table says of it. ``takes_workload``, when true, says that its settings include
+    ``concurrency`` and ``request_tokens``: the memory it plans depends on what is asked for.
     """
 
     @property

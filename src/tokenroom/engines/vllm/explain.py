@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
-from tokenroom.engines.policy import Estimate, StageMemory
+from tokenroom.engines.ledger_lines import estimated, exact, weight_parts
+from tokenroom.engines.policy import StageMemory
 from tokenroom.engines.vllm.defaults import ResolvedSettings
+from tokenroom.engines.vllm.generation import EngineGeneration
 from tokenroom.memory.ledger import Confidence, Line
 
 if TYPE_CHECKING:
     from tokenroom.engines.vllm.policy import VLLMPlan
+
+
+_CONTEXT: Final = "worker init memory snapshots of vLLM 0.19.0 on H100"
+_SOURCES: Final[Mapping[EngineGeneration, Mapping[str, str]]] = {
+    EngineGeneration.V1: {
+        "budget": "vLLM v1/worker/utils.py request_memory",
+        "context": _CONTEXT,
+        "context_formula": "CUDA context and communicators set up before the first snapshot",
+        "available": "vLLM v1/worker/gpu_worker.py determine_available_memory",
+        "block": "vLLM v1/core/kv_cache_utils.py _get_kv_cache_bytes_per_block",
+        "blocks": "vLLM v1/core/kv_cache_utils.py get_num_blocks",
+        "concurrency": "vLLM v1/core/kv_cache_utils.py get_max_concurrency_for_kv_cache_config",
+        "buffers": "vLLM v1/worker/gpu_model_runner.py",
+    },
+    EngineGeneration.V0: {
+        "budget": "vLLM worker/worker.py determine_num_available_blocks",
+        "context": f"{_CONTEXT}, in proportion to multiprocessors",
+        "context_formula": "CUDA context, where the version did not count it",
+        "available": "vLLM worker/worker.py determine_num_available_blocks",
+        "block": "vLLM worker/cache_engine.py get_cache_block_size",
+        "blocks": "vLLM worker/worker.py determine_num_available_blocks",
+        "concurrency": "vLLM worker/worker.py raise_if_cache_size_invalid",
+        "buffers": "vLLM worker/model_runner.py: none are kept",
+    },
+}
 
 
 def explain_plan(plan: VLLMPlan) -> tuple[Line, ...]:
@@ -20,16 +47,17 @@ def explain_plan(plan: VLLMPlan) -> tuple[Line, ...]:
 
 def _lines(plan: VLLMPlan) -> Iterator[Line]:
     resolved: ResolvedSettings = plan.deployment.resolved
+    sources = _SOURCES[resolved.engine]
     stage = plan.stages[plan.governing]
     accelerator = plan.deployment.node.accelerator
-    yield _exact(
+    yield exact(
         "total",
         stage.total_bytes,
         "total memory that torch.cuda.mem_get_info reports",
         {"accelerator": accelerator.name},
         accelerator.sources.get("memory_bytes", "accelerator catalogue"),
     )
-    yield _exact(
+    yield exact(
         "budget",
         stage.budget_bytes,
         "ceil(total x gpu_memory_utilization)",
@@ -37,9 +65,9 @@ def _lines(plan: VLLMPlan) -> Iterator[Line]:
             "total": stage.total_bytes,
             "gpu_memory_utilization": resolved.gpu_memory_utilization,
         },
-        "vLLM v1/worker/utils.py request_memory",
+        sources["budget"],
     )
-    yield _exact(
+    yield exact(
         "weights",
         stage.weights_bytes,
         "sum of the parts the rank holds",
@@ -50,37 +78,39 @@ def _lines(plan: VLLMPlan) -> Iterator[Line]:
             "quantization": plan.deployment.spec.quantization or "none",
         },
         plan.deployment.spec.source or "the model's configuration",
-        parts=_weight_parts(stage.weights),
+        parts=weight_parts(stage.weights),
     )
-    yield _estimated("activation_peak", stage.activation, "what lives at once in the profile run")
-    yield _estimated("non_torch", stage.non_torch, "driver memory outside PyTorch's allocator")
-    yield _estimated(
+    yield estimated("activation_peak", stage.activation, "what lives at once in the profile run")
+    yield estimated("non_torch", stage.non_torch, "driver memory outside PyTorch's allocator")
+    yield estimated(
         "cuda_graphs",
         stage.cuda_graphs,
         "engine's estimate: first capture + (graphs - 1) x second capture, per mode"
         if stage.cuda_graphs.phase == "estimate"
         else "what capturing takes",
     )
-    yield _exact(
+    yield exact(
         "buffers",
         stage.buffers_bytes,
         "tables and staging buffers of the runner"
         + ("" if plan.rules.counts_persistent_buffers else " (not charged by this version)"),
         {},
-        "vLLM v1/worker/gpu_model_runner.py",
+        sources["buffers"],
     )
-    yield _exact(
+    yield exact(
         "context",
         stage.context_bytes,
-        "CUDA context and communicators set up before the first snapshot",
+        sources["context_formula"],
         {},
-        "worker init memory snapshots of vLLM 0.19.0 on H100",
+        sources["context"],
         confidence=Confidence.ESTIMATED,
     )
-    yield from _pool(plan, stage, resolved)
+    yield from _pool(plan, stage, resolved, sources)
 
 
-def _pool(plan: VLLMPlan, stage: StageMemory, resolved: ResolvedSettings) -> Iterator[Line]:
+def _pool(
+    plan: VLLMPlan, stage: StageMemory, resolved: ResolvedSettings, sources: Mapping[str, str]
+) -> Iterator[Line]:
     terms: dict[str, object] = {
         "budget": stage.budget_bytes,
         "weights": stage.weights_bytes,
@@ -100,16 +130,16 @@ def _pool(plan: VLLMPlan, stage: StageMemory, resolved: ResolvedSettings) -> Ite
     elif charged:
         formula += " - cuda_graphs"
         terms["cuda_graphs"] = charged
-    yield _exact(
+    yield exact(
         "kv_available",
         stage.available_bytes,
         formula,
         terms,
-        "vLLM v1/worker/gpu_worker.py determine_available_memory",
+        sources["available"],
         confidence=Confidence.EXACT if plan.pool_is_exact else Confidence.ESTIMATED,
     )
     block_bytes = plan.layout.stage_block_bytes[plan.governing]
-    yield _exact(
+    yield exact(
         "kv_block",
         block_bytes,
         "largest over the groups of (sum of the pages of its layers)",
@@ -118,17 +148,17 @@ def _pool(plan: VLLMPlan, stage: StageMemory, resolved: ResolvedSettings) -> Ite
             f"{group.page_bytes} B a page"
             for number, group in enumerate(plan.kv_groups)
         },
-        "vLLM v1/core/kv_cache_utils.py _get_kv_cache_bytes_per_block",
+        sources["block"],
     )
-    yield _exact(
+    yield exact(
         "kv_pool",
         stage.kv_pool_bytes,
         "num_blocks x block, num_blocks = least over the stages of floor(available / block)",
         {"num_blocks": plan.kv_blocks, "block": block_bytes},
-        "vLLM v1/core/kv_cache_utils.py get_num_blocks",
+        sources["blocks"],
         confidence=Confidence.EXACT if plan.pool_is_exact else Confidence.ESTIMATED,
     )
-    yield _exact(
+    yield exact(
         "kv_request",
         plan.kv.pages_per_request * block_bytes,
         "blocks of one request of max_model_len x block",
@@ -139,48 +169,5 @@ def _pool(plan: VLLMPlan, stage: StageMemory, resolved: ResolvedSettings) -> Ite
             "max_concurrency": f"{plan.kv_blocks} / {plan.kv.pages_per_request} = "
             f"{plan.max_concurrency:.2f}",
         },
-        "vLLM v1/core/kv_cache_utils.py get_max_concurrency_for_kv_cache_config",
-    )
-
-
-def _weight_parts(weights: Mapping[str, int]) -> Iterable[Line]:
-    for name, num_bytes in weights.items():
-        yield _exact(f"weights.{name}", num_bytes, "", {}, "")
-
-
-def _exact(
-    key: str,
-    num_bytes: int,
-    formula: str,
-    values: Mapping[str, object],
-    source: str,
-    *,
-    parts: Iterable[Line] = (),
-    confidence: Confidence = Confidence.EXACT,
-) -> Line:
-    return Line(
-        key=key,
-        num_bytes=num_bytes,
-        confidence=confidence,
-        low_bytes=num_bytes,
-        high_bytes=num_bytes,
-        formula=formula,
-        values=values,
-        source=source,
-        parts=tuple(parts),
-    )
-
-
-def _estimated(key: str, estimate: Estimate, formula: str) -> Line:
-    terms = tuple(estimate.terms)
-    parts = tuple(_exact(f"{key}.{name}", size, "", {}, "") for name, size in terms)
-    return Line(
-        key=key,
-        num_bytes=estimate.num_bytes,
-        confidence=Confidence.ESTIMATED,
-        low_bytes=estimate.low_bytes,
-        high_bytes=estimate.high_bytes,
-        formula=formula + (f" ({estimate.phase})" if estimate.phase else ""),
-        source=estimate.source,
-        parts=parts,
+        sources["concurrency"],
     )
