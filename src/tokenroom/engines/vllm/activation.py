@@ -228,7 +228,7 @@ def _kept_terms(
     if not inputs.is_first_stage and not second:
         terms.append(("stage_inputs", 2 * tokens * spec.hidden_size * width))
     experts = expert_workspace_bytes(spec, inputs, rules, tokens)
-    sparse = sparse_workspace_bytes(spec, inputs)
+    sparse = sparse_workspace_bytes(spec, inputs, rules)
     if max(experts, sparse):  # one buffer serves both
         name = "moe_workspace" if experts >= sparse else "sparse_attention_workspace"
         terms.append((name, max(experts, sparse)))
