@@ -68,10 +68,33 @@ QWEN2 = {
     "vocab_size": 152064,
     "max_position_embeddings": 32768,
 }
+# The repository held 16 KV heads when it came out; half of them were copies.
+LLAMA31_405B_FP8 = {
+    **LLAMA31,
+    "hidden_size": 16384,
+    "intermediate_size": 53248,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 16,
+    "num_hidden_layers": 126,
+    "quantization_config": {
+        "quant_method": "fbgemm_fp8",
+        "activation_scale_ub": 1200.0,
+        "modules_to_not_convert": [
+            *(f"model.layers.{n}.self_attn.{part}_proj" for n in range(126) for part in "qkvo"),
+            *(
+                f"model.layers.{n}.mlp.{part}_proj"
+                for n in (0, 125)
+                for part in ("gate", "up", "down")
+            ),
+            "lm_head",
+        ],
+    },
+}
 MODELS: Mapping[str, Mapping[str, Any]] = {
     "Llama-2-7B-GPTQ": {**LLAMA2, "quantization_config": GPTQ},
     "Meta-Llama-3-8B": LLAMA3,
     "Llama-3.1-8B": LLAMA31,
+    "Llama-3.1-405B-FP8": LLAMA31_405B_FP8,
     "Llama-3.2-1B": {
         **LLAMA31,
         "hidden_size": 2048,
@@ -86,6 +109,22 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
         "vocab_size": 32000,
         "torch_dtype": "float16",
         "quantization_config": AWQ,
+    },
+    "gemma-2-9b": {
+        **LLAMA2,
+        "architectures": ["Gemma2ForCausalLM"],
+        "model_type": "gemma2",
+        "hidden_size": 3584,
+        "intermediate_size": 14336,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 256,
+        "num_hidden_layers": 42,
+        "vocab_size": 256000,
+        "max_position_embeddings": 8192,
+        "sliding_window": 4096,
+        "torch_dtype": "bfloat16",
+        "tie_word_embeddings": True,
     },
     "opt-125m": {
         "architectures": ["OPTForCausalLM"],
@@ -260,6 +299,15 @@ def test_blocks_as_logged(
     plan = answer(home, model, gpu, version, gpus, **set_).plan
     assert plan.kv_blocks == pytest.approx(blocks, rel=0.01), source
     assert plan.kv_pool_tokens == plan.kv_blocks * plan.kv_block_size
+
+
+def test_tokens_over_eight_gpus(home: Path) -> None:
+    """79392 tokens with 57.752 GiB of weights a GPU (vLLM issue 6746, July 2024)."""
+    plan = answer(home, "Llama-3.1-405B-FP8", "H100", "0.5.3.post1", 8, tp=8).plan
+    assert plan.stages[0].weights_bytes / GIB == pytest.approx(57.752, abs=0.01)
+    assert plan.kv_pool_tokens == pytest.approx(79392, rel=0.05)
+    assert plan.refusal is not None
+    assert plan.refusal.cause == "kv_below_one_request"
 
 
 # "PyTorch activation peak memory" or peak_torch_memory less the weights, in GiB.
@@ -476,6 +524,34 @@ def test_windows_take_as_much_as_full_attention(home: Path) -> None:
     plan = answer(home, "OpenHermes-2.5-Mistral-7B", "RTX A6000", "0.6.3").plan
     assert plan.layout.bytes_per_block == 2 << 20
     assert plan.requests_of(32768) == plan.kv_blocks * 16 // 32768
+
+
+def test_length_of_models_with_some_windows(home: Path) -> None:
+    def longest(version: str, **set_: Any) -> int:
+        return answer(home, "gemma-2-9b", "H100", version, **set_).plan.max_model_len
+
+    assert longest("0.6.3") == 4096
+    assert longest("0.6.4") == 8192
+    assert longest("0.7.3", environment={"VLLM_ATTENTION_BACKEND": "XFORMERS"}) == 4096
+    assert longest("0.8.5") == 8192
+    with pytest.raises(DeploymentError, match="at most 4096"):
+        answer(home, "gemma-2-9b", "H100", "0.6.3", max_model_len=8192)
+
+
+def test_experimental_v1_is_refused(home: Path) -> None:
+    with pytest.raises(DeploymentError, match="VLLM_USE_V1"):
+        answer(home, "Llama-3.1-8B", "H100", "0.7.3", environment={"VLLM_USE_V1": "1"})
+
+
+def test_no_block_is_held_back(home: Path) -> None:
+    plan = answer(home, "Llama-3.1-8B", "RTX 3090", "0.6.4", max_model_len=131072).plan
+    longest = plan.max_model_len_that_fits()
+    fitting = answer(home, "Llama-3.1-8B", "RTX 3090", "0.6.4", max_model_len=longest).plan
+    assert fitting.refusal is None
+    assert fitting.requests_of(longest) == 1
+    sources = [line.source for line in fitting.explain()]
+    assert any("worker/worker.py" in source for source in sources)
+    assert not any("v1/" in source for source in sources if "context" not in source)
 
 
 @pytest.mark.parametrize(

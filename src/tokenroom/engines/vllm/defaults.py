@@ -104,7 +104,7 @@ class Resolver:
             self.spec,
             self.rules,
             user.hf_overrides,
-            disable_sliding_window=bool(user.disable_sliding_window),
+            disable_sliding_window=self._disables_windows(),
         )
         values: dict[str, Any] = {
             "dtype": self._dtype(),
@@ -196,6 +196,10 @@ class Resolver:
     @property
     def _capability(self) -> tuple[int, int] | None:
         return self.accelerator.compute_capability
+
+    def _disables_windows(self) -> bool:
+        """Every layer attends within the window alone, which bounds the length."""
+        return bool(self.user.disable_sliding_window)
 
     def _dtype(self) -> str:
         """``_get_and_verify_dtype``: float32 checkpoints run in half, old GPUs without bfloat16."""

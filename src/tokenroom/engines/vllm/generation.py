@@ -12,6 +12,7 @@ from typing import Final
 
 from tokenroom.engines.vllm.model_traits import ModelTraits, model_traits
 from tokenroom.engines.vllm.settings import VLLMSettings
+from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.models.spec import Attention, ModelSpec
 
@@ -59,12 +60,20 @@ def runs_v0(
         spec: The model.
         accelerator: The GPU.
         version: (major, minor, patch).
+
+    Raises:
+        DeploymentError: V1 is asked for in a version that had it as an experiment.
     """
     if version >= _V0_REMOVED:
         return False
-    if version < _V1_DEFAULT:
-        return True
     asked = settings.environment.get("VLLM_USE_V1")
+    if version < _V1_DEFAULT:
+        if asked == "1":
+            raise DeploymentError(
+                f"VLLM_USE_V1 is 1, but the V1 engine of vLLM {'.'.join(map(str, version))} was "
+                f"experimental and its memory rules are not known; unset it or name 0.8.0 or later"
+            )
+        return True
     if asked in ("0", "1"):
         return asked == "0"
     return _v1_lacks(settings, spec, model_traits(spec, settings), accelerator, version)

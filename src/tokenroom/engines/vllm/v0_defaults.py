@@ -14,6 +14,7 @@ from tokenroom.engines.vllm.attention_backend import DEFAULT_BLOCK_SIZE, Attenti
 from tokenroom.engines.vllm.defaults import Resolver
 from tokenroom.engines.vllm.generation import EngineGeneration
 from tokenroom.engines.vllm.v0_rules import V0Rules, v0_rules
+from tokenroom.models.spec import Attention
 
 _LONG_CONTEXT: Final = 32768
 _LEAST_TOKENS: Final = 2048
@@ -30,6 +31,21 @@ class V0Resolver(Resolver):
     def old(self) -> V0Rules:
         """The V0 engine's decisions in this version."""
         return v0_rules(self.rules.version)
+
+    def _disables_windows(self) -> bool:
+        """Windows on some layers only were beyond it, or beyond a backend that was asked for."""
+        if super()._disables_windows():
+            return True
+        windows = {
+            mixer.window
+            for layer, _ in self.spec.layer_kinds
+            for mixer in layer.mixers
+            if isinstance(mixer, Attention)
+        }
+        if len(windows) < 2:
+            return False
+        backend = self.user.environment.get("VLLM_ATTENTION_BACKEND")
+        return not self.old.interleaves_windows or backend == "XFORMERS"
 
     def _chunked_prefill(self) -> bool:
         name, user, rules = "enable_chunked_prefill", self.user, self.old

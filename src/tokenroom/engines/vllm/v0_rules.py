@@ -49,6 +49,7 @@ class V0Rules:
         chunked_tokens: Token budget of a step with chunked prefill.
         multimodal_tokens: Least token budget of a model with an encoder, None for no least.
         pooling_tokens: Least token budget of a pooling model, None for no least.
+        interleaves_windows: Models with windows on some layers run past the window's length.
         latent_forbids_chunks: Latent attention is never chunked by default; from 0.7.1 to 0.7.3 it
             kept the budget that chunking had set.
         latent_cache: What is kept of latent attention.
@@ -71,6 +72,7 @@ class V0Rules:
     chunked_tokens: int = 2048
     multimodal_tokens: int | None = 5120
     pooling_tokens: int | None = 32768
+    interleaves_windows: bool = True
     latent_forbids_chunks: bool = True
     latent_cache: LatentCache = LatentCache.LATENT
     largest_graph: int = 8192
@@ -100,7 +102,14 @@ _INTRODUCED: Final[tuple[tuple[tuple[int, int, int], dict[str, object]], ...]] =
             "chunked_tokens": 512,
         },
     ),
-    ((0, 6, 4), {"accounting": Accounting.RESERVED, "llama_drops_gate_up": False}),
+    (
+        (0, 6, 4),
+        {
+            "accounting": Accounting.RESERVED,
+            "llama_drops_gate_up": False,
+            "interleaves_windows": False,
+        },
+    ),
     ((0, 6, 2), {"prefix_caching_forbids_chunks": True}),
     ((0, 6, 1), {"copies_attention": True, "largest_graph": 256, "multimodal_tokens": 4096}),
     ((0, 6, 0), {"multimodal_tokens": None}),
