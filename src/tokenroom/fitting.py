@@ -28,6 +28,7 @@ from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.hardware.catalogue import find_accelerator
 from tokenroom.hardware.names import split_count
+from tokenroom.memory.allocation import Occupancy
 from tokenroom.memory.ledger import Line
 from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.resolve import load_model
@@ -81,6 +82,12 @@ class FitResult:
         if self.plan.refusal is not None:
             return 0
         return min(self.requests_held, self.plan.max_num_seqs)
+
+    @property
+    def occupancy(self) -> Occupancy | None:
+        """What the workload makes of the pool, for policies that pass one through it."""
+        found: Occupancy | None = getattr(self.plan, "occupancy", None)
+        return found
 
     @property
     def governing_stage(self) -> StageMemory:

@@ -2,7 +2,8 @@
 
 ``concurrency`` holds the deployment fixed and asks how much of each GPU is in use with that many
 requests (requests beyond the room or ``max_num_seqs`` wait outside and hold no memory);
-``context`` gives the engine each ``max_model_len`` in turn and asks how many such requests fit.
+``context`` gives the engine each ``max_model_len`` in turn and asks how many such requests fit;
+``block_size`` each size of a block, and asks what the pool then wastes.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Final
 
 from tokenroom.errors import DeploymentError, TokenroomError
 from tokenroom.fitting import FitResult
+from tokenroom.memory.allocation import Occupancy
 from tokenroom.units import parse_tokens
 
-PARAMETERS: Final = ("concurrency", "context")
+PARAMETERS: Final = ("concurrency", "context", "block_size")
+_SETTINGS: Final = {"context": "max_model_len", "block_size": "block_size"}
 _MAX_POINTS: Final = 10_000
 
 
@@ -25,7 +28,7 @@ class SweepPoint:
     """One point of a sweep; sizes in bytes on the governing rank.
 
     Attributes:
-        value: Concurrent requests or tokens of context.
+        value: Concurrent requests, tokens of context or tokens of a block.
         weights_bytes: Weights.
         kv_used_bytes: KV that the running requests hold at their full length.
         kv_pool_bytes: The pool they live in.
@@ -36,6 +39,7 @@ class SweepPoint:
         requests_waiting: Requests that wait outside and hold no memory.
         kv_pool_tokens: Tokens in the pool.
         starts: Whether the engine starts with this value.
+        occupancy: What the workload makes of the pool, None where the engine has no such account.
     """
 
     value: int
@@ -49,6 +53,7 @@ class SweepPoint:
     requests_waiting: int
     kv_pool_tokens: int
     starts: bool
+    occupancy: Occupancy | None = None
 
     @property
     def in_use_bytes(self) -> int:
@@ -57,7 +62,7 @@ class SweepPoint:
 
 
 def parse_sweep(text: str) -> tuple[str, tuple[int, ...]]:
-    """``"concurrency=1..64"``, ``"context=4k..128k"`` or ``"context=4k,8k,32k"``.
+    """``"concurrency=1..64"``, ``"context=4k,8k,32k"`` or ``"block_size=1..128"``.
 
     ``A..B`` doubles from A and ends with B; ``A..B:STEP`` counts by STEP.
 
@@ -108,7 +113,7 @@ def sweep(
 
     Args:
         result: The fit that the sweep starts from.
-        parameter: ``"concurrency"`` or ``"context"``.
+        parameter: ``"concurrency"``, ``"context"`` or ``"block_size"``.
         values: The points, ascending.
         on_point: Called with (points done, points in all), for progress.
 
@@ -125,11 +130,11 @@ def sweep(
             points.append(_point(result, value, value))
         else:
             try:
-                at_length = result.with_settings(max_model_len=value)
+                changed = result.with_settings(**{_SETTINGS[parameter]: value})
             except DeploymentError as error:
                 refused = error
             else:
-                points.append(_point(at_length, value, at_length.concurrency))
+                points.append(_point(changed, value, changed.concurrency))
         if on_point is not None:
             on_point(done, len(values))
     if not points and refused is not None:
@@ -155,4 +160,5 @@ def _point(result: FitResult, value: int, concurrency: int | None) -> SweepPoint
         requests_waiting=max(0, (concurrency or 0) - running),
         kv_pool_tokens=plan.kv_pool_tokens,
         starts=plan.refusal is None,
+        occupancy=result.occupancy,
     )

@@ -47,6 +47,14 @@ _ENGINES: Final[Mapping[str, _Row]] = {
         programs=("vllm",),
         images=("vllm",),
     ),
+    "contiguous": _Row(
+        title="contiguous allocation",
+        policy=("tokenroom.engines.abstract.policy", "CONTIGUOUS"),
+    ),
+    "paged": _Row(title="paged allocation", policy=("tokenroom.engines.abstract.policy", "PAGED")),
+    "hybrid": _Row(
+        title="hybrid allocation", policy=("tokenroom.engines.abstract.policy", "HYBRID")
+    ),
 }
 
 

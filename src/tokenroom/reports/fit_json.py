@@ -17,7 +17,7 @@ from tokenroom.growth import SweepPoint
 from tokenroom.memory.ledger import Line
 from tokenroom.reports.messages import Language, change_price, notice_text, refusal_text
 
-SCHEMA_VERSION: Final = "1.0"
+SCHEMA_VERSION: Final = "1.1"
 
 
 def fit_json(result: FitResult, *, language: Language, explain: bool = False) -> dict[str, Any]:
@@ -69,6 +69,7 @@ def fit_json(result: FitResult, *, language: Language, explain: bool = False) ->
         "requests_held": result.requests_held,
         "requests_running": result.requests_running,
         "concurrency_asked": result.concurrency,
+        "occupancy": None if result.occupancy is None else asdict(result.occupancy),
         "estimates": _estimates(result),
         "changes_that_fit": [
             {

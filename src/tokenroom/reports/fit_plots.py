@@ -84,6 +84,9 @@ def plot_sweep(
             capacity_bytes=result.governing_stage.total_bytes,
         )
         return
+    if parameter == "block_size" and points and points[0].occupancy is not None:
+        _plot_waste(result, points, file, language)
+        return
     shown = [point for point in points if point.requests_running] or list(points)
     plot_curves(
         [
@@ -95,10 +98,34 @@ def plot_sweep(
         ],
         file,
         title=_title(result, language),
-        x_label=message("sweep.context", language),
+        x_label=message(f"sweep.{parameter}", language),
         y_label=message("sweep.held", language),
         language=language,
         logarithmic=True,
+    )
+
+
+def _plot_waste(
+    result: FitResult, points: Sequence[SweepPoint], file: Path, language: Language
+) -> None:
+    """Waste of blocks against the size of the tables that find them, over the size of a block."""
+    filled = [(point.value, point.occupancy) for point in points if point.occupancy is not None]
+    sizes = [size for size, _ in filled]
+    curves = {
+        "internal": [item.internal_waste_bytes for _, item in filled],
+        "external": [item.external_waste_bytes for _, item in filled],
+        "table": [item.table_bytes for _, item in filled],
+    }
+    plot_curves(
+        [
+            Curve(label=message(f"sweep.{name}", language), xs=sizes, ys=values)
+            for name, values in curves.items()
+            if any(values)
+        ],
+        file,
+        title=_title(result, language),
+        x_label=message("sweep.block_size", language),
+        language=language,
     )
 
 

@@ -52,7 +52,7 @@ def print_fit(
         _print_stage(out, result, stage, language)
     if result.plan.refusal is None:
         out.print()
-        for line in _pool_lines(result, language):
+        for line in (*_pool_lines(result, language), *_occupancy_lines(result, language)):
             out.print(Text(line))
     if result.verdict != "fits":
         out.print()
@@ -86,8 +86,11 @@ def _sweep_table(points: Sequence[SweepPoint], parameter: str, language: Languag
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    names: tuple[str, ...]
     if parameter == "concurrency":
         names = ("running", "waiting", "weights", "kv", "activation", "total")
+    elif parameter == "block_size" and any(point.occupancy for point in points):
+        names = ("batch", "used", "internal", "external", "table")
     else:
         names = ("starts", "request", "held", "pool_tokens", "weights", "kv")
     table.add_column(message(f"sweep.{parameter}", language), justify="right", no_wrap=True)
@@ -106,6 +109,14 @@ def _sweep_table(points: Sequence[SweepPoint], parameter: str, language: Languag
             "pool_tokens": f"{point.kv_pool_tokens:,}",
             "starts": message("sweep.yes" if point.starts else "sweep.no", language),
         }
+        if (filled := point.occupancy) is not None:
+            cells |= {
+                "batch": f"{filled.batch:,}",
+                "used": f"{100 * filled.used_share:.2f}",
+                "internal": format_bytes(filled.internal_waste_bytes),
+                "external": format_bytes(filled.external_waste_bytes),
+                "table": format_bytes(filled.table_bytes),
+            }
         table.add_row(f"{point.value:,}", *(cells[name] for name in names))
     return table
 
@@ -180,8 +191,17 @@ def _verdict_reason(result: FitResult, language: Language) -> str:
     refusal = result.plan.refusal
     if refusal is not None:
         return refusal_text(refusal, language)
+    workload = result.occupancy is not None and result.request_tokens == result.plan.max_model_len
     if result.verdict == "fits_with_less":
         assert result.concurrency is not None
+        if workload:
+            return message(
+                "fit.holds_workload_less",
+                language,
+                asked=result.concurrency,
+                requests=result.requests_running,
+                waiting=result.concurrency - result.requests_running,
+            )
         return message(
             "fit.holds_less",
             language,
@@ -190,6 +210,8 @@ def _verdict_reason(result: FitResult, language: Language) -> str:
             requests=result.requests_running,
             waiting=result.concurrency - result.requests_running,
         )
+    if workload:
+        return message("fit.holds_workload", language, requests=result.requests_running)
     return message(
         "fit.holds",
         language,
@@ -300,6 +322,24 @@ def _pool_lines(result: FitResult, language: Language) -> Iterator[str]:
                 block_size=group.block_size,
                 page=format_bytes(group.page_bytes),
             )
+
+
+def _occupancy_lines(result: FitResult, language: Language) -> Iterator[str]:
+    filled = result.occupancy
+    if filled is None:
+        return
+    yield message(
+        "occupancy.batch", language, batch=filled.batch, mean_batch=f"{filled.mean_batch:.1f}"
+    )
+    yield message(
+        "occupancy.pool",
+        language,
+        used_bytes=filled.used_bytes,
+        used_share=f"{100 * filled.used_share:.1f}",
+        internal_waste_bytes=filled.internal_waste_bytes,
+        external_waste_bytes=filled.external_waste_bytes,
+    )
+    yield message("occupancy.table", language, table=format_bytes(filled.table_bytes))
 
 
 def _print_changes(out: Console, result: FitResult, language: Language) -> None:

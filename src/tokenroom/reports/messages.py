@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from tokenroom.reports.engine_messages import ENGINE_MESSAGES
 from tokenroom.reports.fit_messages import FIT_MESSAGES
+from tokenroom.reports.validation_messages import VALIDATION_MESSAGES
 from tokenroom.units import format_gib
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ class Language(StrEnum):
 
 MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     **FIT_MESSAGES,
+    **VALIDATION_MESSAGES,
+    **ENGINE_MESSAGES,
     # key: (English, Chinese)
     "cli.error": ("tokenroom: error: {reason}", "tokenroom：错误：{reason}"),
     "cli.interrupted": ("tokenroom: interrupted", "tokenroom：已中断"),

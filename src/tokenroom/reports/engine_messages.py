@@ -1,0 +1,45 @@
+"""Sentences and labels that engines other than vLLM need, in English and in Chinese, by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+ENGINE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
+    # key: (English, Chinese)
+    "occupancy.batch": (
+        "Workload: the first {batch} requests are admitted at once; {mean_batch} run on average "
+        "while others wait",
+        "工作负载：开始时可同时容纳 {batch} 个请求；有请求等待时平均运行 {mean_batch} 个",
+    ),
+    "occupancy.pool": (
+        "Of the pool {used_bytes} hold tokens ({used_share} %), {internal_waste_bytes} are "
+        "reserved in vain, {external_waste_bytes} are free but of no use to the request that waits",
+        "池中 {used_bytes} 存放 token（{used_share} %），{internal_waste_bytes} 为预留而未用，"
+        "{external_waste_bytes} 空闲但不足以容纳等待的请求",
+    ),
+    "occupancy.table": (
+        "Block tables: {table} beside the pool",
+        "块表：池外 {table}",
+    ),
+    "fit.holds_workload": (
+        "requests of the workload at once: {requests}",
+        "可同时容纳的请求数：{requests}",
+    ),
+    "fit.holds_workload_less": (
+        "of {asked} requests of the workload, {requests} run at once and {waiting} wait outside "
+        "the GPU",
+        "工作负载共 {asked} 个请求，可同时运行 {requests} 个，其余 {waiting} 个在 GPU 之外排队",
+    ),
+    "sweep.block_size": ("block size", "块大小"),
+    "sweep.batch": ("at once", "同时容纳"),
+    "sweep.used": ("used %", "利用率 %"),
+    "sweep.internal": ("in vain", "预留未用"),
+    "sweep.external": ("unreachable", "不可用"),
+    "sweep.table": ("block tables", "块表"),
+    "sweep.wasted": ("wasted", "浪费"),
+    "notice.requests_never_fit": (
+        "{count} requests of the workload are larger than the whole pool and are passed over",
+        "工作负载中有 {count} 个请求大于整个池，已略过",
+    ),
+}
