@@ -13,9 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from tokenroom.engines.policy import Estimate
 from tokenroom.engines.vllm import encoder
 from tokenroom.engines.vllm.layer_memory import expert_workspace_bytes, layer_terms
-from tokenroom.engines.vllm.profile_inputs import Estimate, ProfileInputs, Terms
+from tokenroom.engines.vllm.profile_inputs import ProfileInputs, Terms
 from tokenroom.engines.vllm.rules import TopKTopP, VersionRules
 from tokenroom.engines.vllm.runner import has_experts, runs_second_runner
 from tokenroom.engines.vllm.sampler_memory import output_terms, padded_vocab_size, top_k_top_p

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from tokenroom.engines.policy import Estimate
 from tokenroom.engines.vllm.collectives import fused_all_reduce_workspace_bytes
 from tokenroom.engines.vllm.graphs import retained_graph_bytes
-from tokenroom.engines.vllm.profile_inputs import Estimate, ProfileInputs
+from tokenroom.engines.vllm.profile_inputs import ProfileInputs
 from tokenroom.engines.vllm.rules import TopKTopP, VersionRules
 from tokenroom.engines.vllm.runner import has_experts, runs_second_runner
 from tokenroom.models.spec import ModelSpec

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from tokenroom.engines.policy import Estimate
 from tokenroom.engines.vllm.context import CUDA_CONTEXT_BYTES
-from tokenroom.engines.vllm.profile_inputs import Estimate, ProfileInputs
+from tokenroom.engines.vllm.profile_inputs import ProfileInputs
 from tokenroom.engines.vllm.rules import Accounting
 from tokenroom.engines.vllm.runner import has_experts
 from tokenroom.models.spec import ModelSpec

@@ -11,6 +11,7 @@ from typing import Final
 from tokenroom.engines.vllm.default_rules import DefaultRules
 from tokenroom.engines.vllm.model_traits import ModelTraits
 from tokenroom.engines.vllm.rules import SecondRunner, rules_for
+from tokenroom.engines.vllm.runner import takes_second_runner
 from tokenroom.engines.vllm.settings import VLLMSettings
 from tokenroom.models.spec import ModelSpec
 
@@ -37,23 +38,14 @@ def runs_second_runner(
         mamba_mode: How recurrent states are cached.
     """
     decided = rules_for(".".join(map(str, rules.version)))
-    choice = decided.second_runner
     asked = user.environment.get("VLLM_USE_V2_MODEL_RUNNER")
-    if choice is SecondRunner.NEVER:
+    if decided.second_runner is SecondRunner.NEVER:
         return False
     if asked in ("0", "1"):
         return asked == "1"
     if _second_runner_lacks(user, traits, rules, mamba_mode):
         return False
-    if choice is SecondRunner.ALWAYS:
-        return True
-    listed = spec.architecture in decided.second_runner_architectures
-    plain = not traits.has_experts
-    if choice is SecondRunner.LISTED:
-        return listed
-    if choice is SecondRunner.LISTED_PLAIN:
-        return listed and plain and spec.quantization is None
-    return listed or (plain and not traits.recurrent)
+    return takes_second_runner(spec, decided)
 
 
 def _second_runner_lacks(

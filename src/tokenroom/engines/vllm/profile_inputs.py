@@ -1,4 +1,4 @@
-"""What a rank's profile run and graph capture depend on, and how an estimate of them is given."""
+"""What a rank's profile run and graph capture depend on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ProfileInputs:
         language_model_only: The encoder is neither loaded nor profiled.
         skip_mm_profiling: The encoder is loaded but left out of the profile run.
         disable_custom_all_reduce: Collectives go through NCCL alone.
-        second_runner: VLLM_USE_V2_MODEL_RUNNER, None when not set.
+        second_runner: The second model runner runs the model, None for as the version chooses.
         flashinfer_sampler: VLLM_USE_FLASHINFER_SAMPLER, None when not set.
         quantization: ``--quantization``, which V0 took for a wish for that very kernel; None when
             not set.
@@ -84,24 +84,3 @@ class ProfileInputs:
     def is_last_stage(self) -> bool:
         """This rank holds the output projection and samples."""
         return self.pipeline_rank == self.pipeline_parallel_size - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """A modelled size with the range that measured residuals leave.
-
-    Attributes:
-        num_bytes: The prediction; the sum of ``terms``.
-        low_bytes: Lower end of the range.
-        high_bytes: Upper end of the range.
-        phase: What was going on when that much was allocated.
-        terms: What was allocated then.
-        source: Where the formula was read, or the figure measured.
-    """
-
-    num_bytes: int
-    low_bytes: int
-    high_bytes: int
-    phase: str
-    terms: Terms
-    source: str

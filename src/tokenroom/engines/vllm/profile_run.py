@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tokenroom.engines.policy import Estimate
 from tokenroom.engines.vllm.activation import (
     activation_peak,
     decode_activation,
@@ -18,7 +19,7 @@ from tokenroom.engines.vllm.generation import EngineGeneration
 from tokenroom.engines.vllm.graphs import GraphEstimate, cuda_graph_memory
 from tokenroom.engines.vllm.non_torch import non_torch_memory
 from tokenroom.engines.vllm.old_accounting import context_left_out, non_torch_since_start
-from tokenroom.engines.vllm.profile_inputs import Estimate, ProfileInputs
+from tokenroom.engines.vllm.profile_inputs import ProfileInputs
 from tokenroom.engines.vllm.rules import Accounting, VersionRules
 from tokenroom.engines.vllm.v0_graphs import v0_graph_memory
 from tokenroom.engines.vllm.v0_profile import v0_activation, v0_step

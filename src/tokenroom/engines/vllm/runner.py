@@ -14,13 +14,18 @@ _contents: Final[Remembered[tuple[bool, bool]]] = Remembered()
 
 def runs_second_runner(spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules) -> bool:
     """Whether the rank runs v1/worker/gpu/model_runner.py (config/vllm.py)."""
-    choice = rules.second_runner
-    if choice is SecondRunner.NEVER:
+    if rules.second_runner is SecondRunner.NEVER:
         return False
     if inputs.second_runner is not None:
         return inputs.second_runner
-    if choice is SecondRunner.ALWAYS:
-        return True
+    return takes_second_runner(spec, rules)
+
+
+def takes_second_runner(spec: ModelSpec, rules: VersionRules) -> bool:
+    """Whether the version gives the model to the second runner when nothing stands against it."""
+    choice = rules.second_runner
+    if choice in (SecondRunner.NEVER, SecondRunner.ALWAYS):
+        return choice is SecondRunner.ALWAYS
     listed = spec.architecture in rules.second_runner_architectures
     if choice is SecondRunner.LISTED:
         return listed

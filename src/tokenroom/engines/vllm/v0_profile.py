@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tokenroom.engines.policy import Estimate
 from tokenroom.engines.vllm.activation import cublas_workspace_bytes
 from tokenroom.engines.vllm.encoder import encoder_batch, kept_terms, running_terms
 from tokenroom.engines.vllm.graph_pool import Block, Pool
-from tokenroom.engines.vllm.profile_inputs import Estimate, ProfileInputs, Terms
+from tokenroom.engines.vllm.profile_inputs import ProfileInputs, Terms
 from tokenroom.engines.vllm.remembered import Remembered
 from tokenroom.engines.vllm.rules import Accounting, VersionRules
 from tokenroom.engines.vllm.sampler_memory import padded_vocab_size
