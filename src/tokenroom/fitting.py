@@ -92,7 +92,8 @@ class FitResult:
     @property
     def governing_stage(self) -> StageMemory:
         """The rank with the least room, which decides for all."""
-        return min(self.plan.stages, key=lambda stage: stage.available_bytes)
+        stages = [stage for stage in self.plan.stages if not stage.is_host]
+        return min(stages or self.plan.stages, key=lambda stage: stage.available_bytes)
 
     @property
     def weights_bytes(self) -> int:

@@ -75,6 +75,7 @@ _RATE = _Quantity("RATE", parse_rate)
 @click.option("--block-size", type=int, help="Tokens of a KV block.")
 @click.option("--kv-cache-memory", type=_SIZE, help="KV pool of this size, utilisation ignored.")
 @click.option("--cpu-offload", type=_SIZE, help="Weights kept in host memory, a GPU.")
+@click.option("--ram", type=_SIZE, help="Memory of the host, of engines that place parts there.")
 @click.option("--enforce-eager", is_flag=True, default=None, help="No CUDA graphs.")
 @click.option(
     "--usage",
@@ -181,6 +182,7 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> FitResult:
         "block_size": options["block_size"],
         "kv_cache_memory_bytes": options["kv_cache_memory"],
         "cpu_offload_bytes": options["cpu_offload"],
+        "host_memory_bytes": options["ram"],
         "enforce_eager": options["enforce_eager"],
         "usage": options["usage"],
         "lengths": _lengths(options["lengths"]),

@@ -55,6 +55,13 @@ _ENGINES: Final[Mapping[str, _Row]] = {
     "hybrid": _Row(
         title="hybrid allocation", policy=("tokenroom.engines.abstract.policy", "HYBRID")
     ),
+    "llama.cpp": _Row(
+        title="llama.cpp",
+        policy=("tokenroom.engines.llama_cpp.policy", "LLAMA_CPP"),
+        parser="tokenroom.engines.llama_cpp.arguments",
+        programs=("llama-server", "llama-cli", "llama-run", "llama-bench", "ollama", "FROM"),
+        images=("llama.cpp", "ollama"),
+    ),
 }
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from tokenroom.fitting import FitResult
 from tokenroom.growth import SweepPoint
 from tokenroom.memory.ledger import Line
+from tokenroom.reports.device_text import remarks_of
 from tokenroom.reports.messages import Language, change_price, notice_text, refusal_text
 
 SCHEMA_VERSION: Final = "1.1"
@@ -83,6 +84,9 @@ def fit_json(result: FitResult, *, language: Language, explain: bool = False) ->
         ],
         "warnings": [notice_text(notice, language) for notice in result.notices],
     }
+    if remarks := remarks_of(result):
+        data["remarks"] = [notice_text(remark, language) for remark in remarks]
+        data["placement"] = remarks[0].key.removeprefix("placement_")
     if explain:
         data["explain"] = [_line(line) for line in result.explain]
     return data
@@ -106,7 +110,8 @@ def schema_text() -> str:
 
 
 def _ranks(result: FitResult) -> Any:
-    tensor_parallel = result.deployment.settings["tensor_parallel_size"].value
+    setting = result.deployment.settings.get("tensor_parallel_size")
+    tensor_parallel = setting.value if setting is not None else 1
     for stage in result.plan.stages:
         for tensor_rank in range(tensor_parallel):
             yield {
@@ -127,7 +132,7 @@ def _ranks(result: FitResult) -> Any:
                 "reserve_bytes": stage.non_torch.num_bytes,
                 "context_bytes": stage.context_bytes,
                 "free_bytes": stage.free_bytes,
-            }
+            } | ({"device": stage.device, "is_host": stage.is_host} if stage.device else {})
 
 
 def _estimates(result: FitResult) -> dict[str, list[int]]:

@@ -11,6 +11,7 @@ from tokenroom.fitting import FitResult
 from tokenroom.growth import SweepPoint
 from tokenroom.memory.ledger import Line
 from tokenroom.reports.console import draw_bar, segment_mark
+from tokenroom.reports.device_text import cell_lines, print_device, remarks_of
 from tokenroom.reports.figures import Bar, BarSegment
 from tokenroom.reports.messages import (
     Language,
@@ -45,11 +46,16 @@ def print_fit(
         message(f"fit.verdict.{result.verdict}", language), style=_VERDICT_STYLES[result.verdict]
     )
     out.print(verdict + Text(": " + _verdict_reason(result, language)))
+    for remark in remarks_of(result):
+        out.print(Text(notice_text(remark, language)))
     for line in _room_lines(result, language):
         out.print(Text(line))
     for stage in distinct_stages(result):
         out.print()
-        _print_stage(out, result, stage, language)
+        if stage.device:
+            print_device(out, stage, language)
+        else:
+            _print_stage(out, result, stage, language)
     if result.plan.refusal is None:
         out.print()
         for line in (*_pool_lines(result, language), *_occupancy_lines(result, language)):
@@ -242,6 +248,8 @@ def distinct_stages(result: FitResult) -> Iterator[StageMemory]:
     seen: set[tuple[int, int]] = set()
     for stage in result.plan.stages:
         figures = (stage.weights_bytes, stage.available_bytes)
+        if stage.device:  # named devices are shown one by one
+            figures = (len(seen), -1)
         if figures not in seen:
             seen.add(figures)
             yield stage
@@ -304,6 +312,9 @@ def _pool_range(result: FitResult, stage: StageMemory) -> str:
 
 def _pool_lines(result: FitResult, language: Language) -> Iterator[str]:
     plan = result.plan
+    if any(stage.device for stage in plan.stages):
+        yield from cell_lines(result, language)
+        return
     yield message(
         "fit.pool",
         language,

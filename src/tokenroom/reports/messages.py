@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from tokenroom.reports.device_messages import DEVICE_MESSAGES
 from tokenroom.reports.engine_messages import ENGINE_MESSAGES
 from tokenroom.reports.fit_messages import FIT_MESSAGES
 from tokenroom.reports.validation_messages import VALIDATION_MESSAGES
@@ -29,6 +30,7 @@ class Language(StrEnum):
 
 MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     **FIT_MESSAGES,
+    **DEVICE_MESSAGES,
     **VALIDATION_MESSAGES,
     **ENGINE_MESSAGES,
     # key: (English, Chinese)

@@ -1,0 +1,375 @@
+"""llama.cpp's command lines, and Ollama's, as :class:`LlamaCppSettings`.
+
+Flags are those of ``common/arg.cpp`` of llama.cpp 0c1e57098 with the spellings of earlier builds;
+variables ``LLAMA_ARG_*`` count where the flag is not given. Of Ollama: ``ollama run`` and
+``ollama serve`` with ``OLLAMA_*`` variables, and a Modelfile's parameters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from tokenroom.engines.command_line import ParsedCommand, read_launches
+from tokenroom.engines.containers import Launch
+from tokenroom.engines.llama_cpp.flags import (
+    ALIASES,
+    ENVIRONMENT,
+    INFLUENTIAL,
+    KNOWN_SWITCHES,
+    KNOWN_VALUES,
+)
+from tokenroom.engines.llama_cpp.settings import LlamaCppSettings
+from tokenroom.engines.shell import hole_in
+from tokenroom.errors import CommandLineError
+
+_PROGRAMS: Final[Mapping[str, str]] = {
+    "llama-server": "server",
+    "llama-cli": "cli",
+    "llama-run": "cli",
+    "llama-completion": "cli",
+    "llama-bench": "cli",
+    "llama-mtmd-cli": "cli",
+}
+_TRUE: Final = frozenset({"on", "enabled", "true", "1", "yes"})
+_FALSE: Final = frozenset({"off", "disabled", "false", "0", "no"})
+
+
+def parse_command(
+    command: str | Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    allow_files: bool = False,
+    service: str | None = None,
+    version: str | None = None,
+) -> ParsedCommand:
+    """Understand how someone starts llama.cpp or Ollama.
+
+    Args:
+        command: Shell text, words already split, ``docker run``, a compose or Kubernetes document,
+            or the text of a Modelfile.
+        environment: Variables for ``$NAME`` in the text; they are not taken as settings.
+        allow_files: A Modelfile may be read.
+        service: Name of the service or container to take when several run it.
+        version: Build whose defaults apply.
+
+    Raises:
+        CommandLineError: Nothing runs llama.cpp, no model is named, or a flag holds what llama.cpp
+            refuses.
+    """
+    if isinstance(command, str) and re.search(r"^\s*FROM\s+\S", command, re.M | re.I):
+        return _modelfile(command, {}, version)
+    launches = read_launches(command, environment)
+    for launch in launches:
+        if service is not None and service != launch.name:
+            continue
+        words = list(launch.words)
+        variables = {**_assigned(words), **launch.environment}
+        for index, word in enumerate(words):
+            started = word.rsplit("/", 1)[-1].removesuffix(".exe")
+            if started in _PROGRAMS:
+                return _llama(started, words[index + 1 :], variables, launch, version)
+            if started == "ollama":
+                return _ollama(words[index + 1 :], variables, allow_files, version)
+        if launch.image_entrypoint and "llama.cpp" in (launch.image or ""):
+            # ghcr.io/ggml-org/llama.cpp:server-cuda starts llama-server.
+            return _llama("llama-server", words, variables, launch, version)
+    seen = " ".join(launches[0].words)[:80] if launches else "nothing"
+    raise CommandLineError(
+        f"the command runs {seen!r}, not llama.cpp; give one such as llama-server -m model.gguf"
+    )
+
+
+def _assigned(words: Sequence[str]) -> dict[str, str]:
+    """Variables set before the program, as ``env A=1 llama-server`` does."""
+    found = {}
+    for word in words:
+        if match := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.S):
+            found[match[1]] = match[2]
+    return found
+
+
+def _llama(
+    program: str,
+    words: Sequence[str],
+    variables: Mapping[str, str],
+    launch: Launch,
+    version: str | None,
+) -> ParsedCommand:
+    values: dict[str, list[str]] = {}
+    for name, own in ENVIRONMENT.items():
+        value = variables.get(name)
+        if value is not None and not hole_in(value):
+            values[own] = [value]
+    unknown: list[str] = []
+    ignored: list[str] = []
+    given: set[str] = set()
+    for flag, text in _flags(words):
+        setting = ALIASES.get(flag)
+        if setting is not None:
+            if setting not in given:
+                given.add(setting)
+                values[setting] = []
+            values[setting].append("" if text is None else text)
+        elif flag in KNOWN_SWITCHES or flag in KNOWN_VALUES:
+            ignored.append(flag)
+        elif flag.startswith("-"):
+            unknown.append(flag)
+    notes: list[str] = []
+    if unknown:
+        notes.append(f"llama.cpp has no {', '.join(unknown)}, which was left out")
+    files = values.pop("model", None) or values.pop("hf_repo", None)
+    values.pop("hf_repo", None)
+    model = files[-1] if files else None
+    if not model:
+        raise CommandLineError("the command names no model; give it as llama-server -m model.gguf")
+    if missing := hole_in(model):
+        raise CommandLineError(
+            f"the model is {missing}, which is not set; export it first or write it out"
+        )
+    settings = LlamaCppSettings(
+        version=version,
+        program=_PROGRAMS[program],
+        ignored_flags=tuple(ignored),
+        **_settings(values),
+    )
+    gpus = _visible(variables, launch)
+    if settings.gpus is None and gpus is not None:
+        settings = replace(settings, gpus=gpus)
+    return ParsedCommand(
+        engine="llama.cpp",
+        model=model,
+        version=version,
+        settings=settings,
+        gpus=settings.gpus or None,
+        accelerator_hint=launch.accelerator,
+        notes=tuple(notes),
+        facts=dict(launch.facts),
+    )
+
+
+def _flags(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Flags with their values; a flag written ``--name=value`` is taken apart."""
+    index = 0
+    while index < len(words):
+        word = words[index]
+        index += 1
+        if not word.startswith("-") or re.fullmatch(r"-?\d+(\.\d+)?", word):
+            continue
+        flag, equals, value = word.partition("=")
+        flag = flag.replace("_", "-") if flag.startswith("--") else flag
+        if equals:
+            yield flag, value
+            continue
+        following = words[index] if index < len(words) else None
+        own = ALIASES.get(flag)
+        takes = flag in KNOWN_VALUES or (own is not None and own in INFLUENTIAL)
+        if own == "flash_attn" and (following is None or not _is_switch_word(following)):
+            takes = False  # earlier builds have it without a value
+        if takes:
+            if following is None:
+                raise CommandLineError(f"{flag} is the last word; it needs a value")
+            yield flag, following
+            index += 1
+        else:
+            yield flag, None
+
+
+def _is_switch_word(word: str) -> bool:
+    return word.lower() in _TRUE | _FALSE | {"auto"}
+
+
+def _settings(values: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Values by setting, converted as ``common/arg.cpp`` does."""
+    found: dict[str, Any] = {}
+    for own, texts in values.items():
+        text = texts[-1]
+        if own in _COUNTS:
+            found[own] = _whole(own, text)
+        elif own == "n_gpu_layers":
+            special = {"auto": -1, "all": -2}
+            found[own] = special[text] if text in special else _whole(own, text)
+        elif own in ("type_k", "type_v", "split_mode", "load_mode"):
+            found[own] = text.strip().lower()
+        elif own == "flash_attn":
+            lower = text.lower()
+            found[own] = "on" if not lower or lower in _TRUE else lower
+            found[own] = "off" if lower in _FALSE else found[own]
+        elif own == "fit":
+            found[own] = _truth(own, text)
+        elif own == "tensor_split":
+            found[own] = tuple(_number(own, part) for part in re.split(r"[,/]", text) if part)
+        elif own == "fit_target_mib":
+            found[own] = tuple(_whole(own, part) for part in re.split(r"[,/]", text) if part)
+        elif own == "override_tensor":
+            found[own] = tuple(pair for item in texts for pair in _overrides(item))
+        elif own == "device":
+            names = [name for name in text.split(",") if name.strip()]
+            found["gpus"] = 0 if names == ["none"] else len(names)
+        elif own in _SWITCHES:
+            name, value = _SWITCHES[own]
+            found[name] = value if not text else _truth(own, text) is value
+        elif own in ("draft_model", "mmproj"):
+            found[own] = text
+    if found.pop("no_mmap", False):
+        found.setdefault("load_mode", "none")
+    return found
+
+
+#: Flags that set a whole number.
+_COUNTS: Final = frozenset(
+    {"n_ctx", "n_batch", "n_ubatch", "n_parallel", "kv_unified_per_slot", "main_gpu", "n_cpu_moe"}
+    | {"n_cpu_ffn", "fit_ctx", "cache_ram_mib", "ctx_checkpoints", "draft_max"}
+)
+#: Flags without a value -> (setting, what it becomes).
+_SWITCHES: Final[Mapping[str, tuple[str, bool]]] = {
+    "kv_unified": ("kv_unified", True),
+    "no_kv_unified": ("kv_unified", False),
+    "cpu_moe": ("cpu_moe", True),
+    "swa_full": ("swa_full", True),
+    "kv_offload": ("kv_offload", True),
+    "no_kv_offload": ("kv_offload", False),
+    "op_offload": ("op_offload", True),
+    "no_op_offload": ("op_offload", False),
+    "repack": ("repack", True),
+    "no_repack": ("repack", False),
+    "no_host": ("no_host", True),
+    "no_mmap": ("no_mmap", True),
+    "embeddings": ("embeddings", True),
+}
+
+
+def _overrides(text: str) -> Iterator[tuple[str, str]]:
+    """``parse_tensor_buffer_overrides``: ``pattern=buffer,pattern=buffer``."""
+    for item in text.split(","):
+        pattern, equals, buffer = item.rpartition("=")
+        if not equals or not pattern or not buffer:
+            raise CommandLineError(
+                f"override_tensor is {text!r}; write PATTERN=BUFFER, as exps=CPU"
+            )
+        yield pattern, buffer
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise CommandLineError(f"{name} is {text!r}; it must be a whole number") from None
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise CommandLineError(f"{name} holds {text!r}; it must hold numbers") from None
+
+
+def _truth(name: str, text: str) -> bool:
+    lower = text.strip().lower()
+    if lower in _TRUE:
+        return True
+    if lower in _FALSE:
+        return False
+    raise CommandLineError(f"{name} is {text!r}; it may be on or off")
+
+
+def _visible(variables: Mapping[str, str], launch: Launch) -> int | None:
+    counts = [] if launch.gpus is None else [launch.gpus]
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        text = variables.get(name)
+        if text is not None and not hole_in(text):
+            ids = [item for item in text.split(",") if item.strip()]
+            counts.append(0 if ids[:1] == ["-1"] else len(ids))
+    return min(counts) if counts else None
+
+
+def _ollama(
+    words: Sequence[str], variables: Mapping[str, str], allow_files: bool, version: str | None
+) -> ParsedCommand:
+    names = [word for word in words if not word.startswith("-")]
+    verb = names[0] if names else ""
+    if verb == "create" and allow_files:
+        file = _value_of(words, ("-f", "--file")) or "Modelfile"
+        return _modelfile(_read(file), variables, version)
+    if verb == "serve" or len(names) < 2:
+        raise CommandLineError(
+            "the command names no model; give it as ollama run MODEL, or a Modelfile with --from"
+        )
+    settings = _ollama_settings({}, variables, version)
+    return ParsedCommand(
+        engine="llama.cpp",
+        model=names[1],
+        version=version,
+        settings=settings,
+        gpus=settings.gpus,
+        notes=(_OLLAMA_NOTE,),
+    )
+
+
+_OLLAMA_NOTE: Final = (
+    "an Ollama tag names no file here: give the GGUF's path, or a catalogue model with --weights"
+)
+
+
+def _modelfile(text: str, variables: Mapping[str, str], version: str | None) -> ParsedCommand:
+    """``FROM`` and ``PARAMETER`` lines of a Modelfile."""
+    model = None
+    parameters: dict[str, str] = {}
+    for line in text.splitlines():
+        parts = line.strip().split(None, 2)
+        if len(parts) >= 2 and parts[0].upper() == "FROM":
+            model = line.strip().split(None, 1)[1].strip().strip("\"'")
+        elif len(parts) == 3 and parts[0].upper() == "PARAMETER":
+            parameters[parts[1].lower()] = parts[2].strip()
+    if not model:
+        raise CommandLineError("the Modelfile has no FROM line; add FROM ./model.gguf")
+    settings = _ollama_settings(parameters, variables, version)
+    return ParsedCommand(
+        engine="llama.cpp", model=model, version=version, settings=settings, gpus=settings.gpus
+    )
+
+
+def _ollama_settings(
+    parameters: Mapping[str, str], variables: Mapping[str, str], version: str | None
+) -> LlamaCppSettings:
+    """Ollama's parameters and variables as what it starts llama-server with."""
+    slots = _whole("OLLAMA_NUM_PARALLEL", variables.get("OLLAMA_NUM_PARALLEL") or "1") or 1
+    length = parameters.get("num_ctx") or variables.get("OLLAMA_CONTEXT_LENGTH")
+    layers = parameters.get("num_gpu")
+    batch = parameters.get("num_batch")
+    kind = variables.get("OLLAMA_KV_CACHE_TYPE")
+    flash = variables.get("OLLAMA_FLASH_ATTENTION")
+    offloaded = None if layers is None else _whole("num_gpu", layers)
+    return LlamaCppSettings(
+        version=version,
+        program="ollama",
+        n_parallel=slots,
+        n_ctx=None if not length else _whole("num_ctx", length) * slots,
+        n_gpu_layers=offloaded,
+        n_batch=None if batch is None else _whole("num_batch", batch),
+        type_k=kind.lower() if kind else None,
+        type_v=kind.lower() if kind else None,
+        flash_attn=None
+        if not flash
+        else "on"
+        if _truth("OLLAMA_FLASH_ATTENTION", flash)
+        else "off",
+        kv_unified=False,
+    )
+
+
+def _value_of(words: Sequence[str], flags: tuple[str, ...]) -> str | None:
+    for index, word in enumerate(words[:-1]):
+        if word in flags:
+            return words[index + 1]
+    return None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandLineError(f"the Modelfile {path!r} cannot be read: {error}") from error

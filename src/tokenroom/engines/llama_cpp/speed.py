@@ -1,0 +1,97 @@
+"""How fast a placement is: what has to be read in which memory for one token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tokenroom.engines.llama_cpp.memory import Memory
+from tokenroom.engines.policy import Notice
+from tokenroom.models.spec import MoEFFN
+
+_MOSTLY: Final = 0.75
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedClass:
+    """Where a token's bytes are read.
+
+    Attributes:
+        name: ``"all_gpu"``, ``"mostly_gpu"``, ``"experts_on_cpu"``, ``"cpu_bound"`` or
+            ``"cpu_only"``.
+        gpu_layers: Layers on accelerators, the output layer counted.
+        layers: All layers with the output layer.
+        gpu_share: Share of a token's weights that accelerators read.
+        host_bytes: Weights in host memory.
+        host_read_bytes: Of them, what one token reads.
+    """
+
+    name: str
+    gpu_layers: int
+    layers: int
+    gpu_share: float
+    host_bytes: int
+    host_read_bytes: int
+
+    @property
+    def notice(self) -> Notice:
+        """The class as a sentence."""
+        return Notice(
+            key=f"placement_{self.name}",
+            values={
+                "layers": self.gpu_layers,
+                "total": self.layers,
+                "host_bytes": self.host_bytes,
+                "read_bytes": self.host_read_bytes,
+                "share": f"{self.gpu_share:.0%}",
+            },
+        )
+
+
+def speed_class(memory: Memory) -> SpeedClass:
+    """The class of a placement, by the bytes that one token reads on each side.
+
+    A token reads every dense weight once, the chosen experts only, and one row of the embedding.
+    """
+    host = memory.host
+    gpu_read = host_read = 0.0
+    host_experts = host_dense = 0
+    placement = memory.placement
+    for index, block in enumerate(memory.tensors.blocks):
+        ffn = memory.spec.layers[index].ffn
+        used = ffn.experts_per_token / ffn.num_experts if isinstance(ffn, MoEFFN) else 1.0
+        for stem, tensor in block.items():
+            read = tensor.num_bytes * (used if tensor.is_expert else 1.0)
+            if placement.device_of(index, stem) != host:
+                gpu_read += read
+                continue
+            host_read += read
+            if tensor.is_expert:
+                host_experts += tensor.num_bytes
+            elif len(tensor.sizes) > 1:
+                host_dense += tensor.num_bytes
+    head = memory.tensors.after.get("output", memory.tensors.embedding)
+    if placement.output_device != host:
+        gpu_read += head.num_bytes
+    else:
+        host_read += head.num_bytes
+        host_dense += head.num_bytes
+    share = gpu_read / max(gpu_read + host_read, 1.0)
+    if host == 0 or not gpu_read:
+        name = "cpu_only"
+    elif not host_dense and not host_experts:
+        name = "all_gpu"
+    elif not host_dense:
+        name = "experts_on_cpu"
+    else:
+        name = "mostly_gpu" if share >= _MOSTLY else "cpu_bound"
+    layers = len(placement.layer_devices) + 1
+    on_gpu = sum(1 for device in placement.layer_devices if device != host)
+    return SpeedClass(
+        name=name,
+        gpu_layers=on_gpu + (placement.output_device != host),
+        layers=layers,
+        gpu_share=share,
+        host_bytes=memory.weights_bytes[host],
+        host_read_bytes=round(host_read),
+    )
