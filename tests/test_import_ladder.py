@@ -21,6 +21,7 @@ LADDER = (
     {"engines"},
     {"fitting"},
     {"growth"},
+    {"validation"},
     {"reports"},
     {"cli"},
 )

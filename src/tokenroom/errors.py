@@ -38,3 +38,7 @@ class DeploymentError(TokenroomError):
 
 class CommandLineError(TokenroomError):
     """An engine command line cannot be understood."""
+
+
+class RowError(TokenroomError):
+    """A file of measurements or an engine's log cannot be read as rows."""

@@ -30,6 +30,10 @@ COMMANDS: Final = {
     ),
     "gpus": ("tokenroom.cli.gpus", "The GPUs tokenroom knows, with their figures and sources."),
     "models": ("tokenroom.cli.models", "The models tokenroom knows without any download."),
+    "validate": (
+        "tokenroom.cli.validate",
+        "How right the predictions are, on rows of measurements or on an engine's log.",
+    ),
 }
 
 

@@ -45,7 +45,7 @@ def load_model(
     name = str(name_or_path)
     if not name.strip() or "\0" in name:
         raise ModelError("the model is empty; give a name, a Hub id or a path")
-    path = Path(name).expanduser()
+    path = _expanded(name)
     if _exists(path):
         return load_local(path, assume_architecture=assume_architecture)
     if isinstance(name_or_path, Path) or _must_be_path(name):
@@ -142,6 +142,14 @@ def _load_remote(name: str, assume_architecture: str | None, hub: HubOptions | N
 def _near(name: str) -> str:
     near = catalogue.nearest(name)
     return f" (near it: {', '.join(near)})" if near else ""
+
+
+def _expanded(name: str) -> Path:
+    """The path with ``~`` replaced by the home folder, where there is such a user."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return Path(name)
 
 
 def _exists(path: Path) -> bool:

@@ -1,0 +1,94 @@
+"""Sentences and labels of the ``validate`` report, in English and in Chinese, by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+VALIDATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
+    # key: (English, Chinese)
+    "validate.summary": (
+        "{rows} rows: {figures} figures compared, {unpredicted} rows not predicted, "
+        "{left_out} left out",
+        "{rows} 行：比较了 {figures} 个数字，{unpredicted} 行无法预测，{left_out} 行不计",
+    ),
+    "validate.skipped": (
+        "{count} rows could not be read and were skipped; the first: {reason}",
+        "{count} 行无法读取，已跳过；第一处：{reason}",
+    ),
+    "validate.interrupted": (
+        "Stopped before the end: what follows is what was done.",
+        "提前中止：以下为已完成的部分。",
+    ),
+    "validate.rows": (
+        "Predicted against observed",
+        "预测与实测",
+    ),
+    "validate.row": (
+        "{id} ({engine} {version}, {kind}, grade {grade})",
+        "{id}（{engine} {version}，{kind}，等级 {grade}）",
+    ),
+    "validate.quantities": (
+        "Error by quantity, grades A and B (percent of the observed)",
+        "按数量的误差，等级 A 与 B（占实测的百分比）",
+    ),
+    "validate.versions": (
+        "Error by version, grades A and B",
+        "按版本的误差，等级 A 与 B",
+    ),
+    "validate.classes": (
+        "Error by kind of model, grades A and B",
+        "按模型类别的误差，等级 A 与 B",
+    ),
+    "validate.apart": (
+        "Tried but not counted: grade C",
+        "已尝试但不计入：等级 C",
+    ),
+    "validate.outcomes": (
+        "Starts and failures: {agree} of {count} foreseen",
+        "启动与失败：{count} 次中预见 {agree} 次",
+    ),
+    "validate.outcome": (
+        "{id}: observed {observed}, predicted {verdict}",
+        "{id}：实测 {observed}，预测 {verdict}",
+    ),
+    "validate.outcome_cause": ("({cause})", "（{cause}）"),
+    "validate.explained": ("cause: {cause}", "原因：{cause}"),
+    "validate.unpredicted": ("Not predicted", "无法预测"),
+    "validate.left_out": ("Left out", "不计"),
+    "validate.reason": ("{id}: {reason}", "{id}：{reason}"),
+    "validate.column.engine": ("engine", "引擎"),
+    "validate.column.version": ("version", "版本"),
+    "validate.column.kind": ("kind", "类别"),
+    "validate.column.quantity": ("quantity", "数量"),
+    "validate.column.predicted": ("predicted", "预测"),
+    "validate.column.observed": ("observed", "实测"),
+    "validate.column.error": ("error", "误差"),
+    "validate.column.n": ("n", "个数"),
+    "validate.column.median": ("median", "中位"),
+    "validate.column.p90": ("p90", "p90"),
+    "validate.column.worst": ("worst", "最差"),
+    "validate.column.bias": ("bias", "偏差"),
+    "validate.column.row": ("row", "行"),
+    "validate.column.cause": ("cause", "原因"),
+    "validate.kind.hybrid": ("linear or SSM hybrid", "线性注意力或 SSM 混合"),
+    "validate.kind.latent_attention": ("latent attention (MLA)", "潜在注意力（MLA）"),
+    "validate.kind.sliding_window": ("sliding window", "滑动窗口"),
+    "validate.kind.multimodal": ("multimodal", "多模态"),
+    "validate.kind.moe": ("mixture of experts", "混合专家"),
+    "validate.kind.dense": ("dense", "稠密"),
+    "validate.plot.title": ("Predicted against observed", "预测与实测"),
+    "validate.plot.sizes": ("Sizes (GiB)", "大小（GiB）"),
+    "validate.plot.tokens": ("Tokens of the KV pool", "KV 池的 token 数"),
+    "validate.plot.observed": ("observed", "实测"),
+    "validate.plot.predicted": ("predicted", "预测"),
+    "validate.log": (
+        "{path}: {engine} {version}, {model}, {gpus} x {gpu}",
+        "{path}：{engine} {version}，{model}，{gpus} x {gpu}",
+    ),
+    "validate.markdown.title": ("Predicted against observed", "预测与实测"),
+    "validate.no_figures": (
+        "No figure could be compared.",
+        "没有可比较的数字。",
+    ),
+}

@@ -1,0 +1,199 @@
+"""What ``validate`` found, for a person: each row's figures, then the errors summed up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from tokenroom.reports.messages import Language, message
+from tokenroom.validation.comparison import Comparison, OutcomeCheck
+from tokenroom.validation.statistics import Group, by_class
+from tokenroom.validation.validate import Validation
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_LARGE_PCT = 15.0
+"""Errors above this are marked; docs/accuracy.md explains every one of the published rows."""
+
+
+def print_validation(
+    out: Console,
+    found: Validation,
+    language: Language,
+    *,
+    num_skipped: int = 0,
+    first_skipped: str = "",
+) -> None:
+    """Write the whole report to ``out``.
+
+    Args:
+        out: Where to.
+        found: What the run came to.
+        language: Of the report.
+        num_skipped: Rows that could not be read and were skipped.
+        first_skipped: Why the first of them was.
+    """
+    from rich.text import Text
+
+    _print_rows(out, found.comparisons, language)
+    _print_groups(out, found, language)
+    _print_outcomes(out, found.outcomes, language)
+    for key, items in (("unpredicted", found.unpredicted), ("left_out", found.left_out)):
+        if items:
+            out.print()
+            out.print(Text(message(f"validate.{key}", language), style="bold"))
+            for item in items:
+                text = message("validate.reason", language, id=item.id, reason=item.reason)
+                out.print(Text("  " + text), soft_wrap=True)
+    out.print()
+    if num_skipped:
+        text = message("validate.skipped", language, count=num_skipped, reason=first_skipped)
+        out.print(Text(text, style="yellow"))
+    if found.interrupted:
+        out.print(Text(message("validate.interrupted", language), style="yellow"))
+    out.print(Text(summary(found, language), style="bold"))
+
+
+def summary(found: Validation, language: Language) -> str:
+    """One line: how many rows and figures."""
+    return message(
+        "validate.summary",
+        language,
+        rows=found.num_rows,
+        figures=len(found.comparisons),
+        unpredicted=len(found.unpredicted),
+        left_out=len(found.left_out),
+    )
+
+
+def kind_text(kind: str | None, language: Language) -> str:
+    """The kind of a model in words."""
+    return message(f"validate.kind.{kind}", language) if kind else ""
+
+
+def figure_text(value: float) -> str:
+    """A figure as it is read best: whole numbers with separators, others with two decimals."""
+    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 10_000 else f"{value:.2f}"
+
+
+def error_text(error_pct: float | None) -> str:
+    """A signed error, ``-`` when there is none."""
+    return "-" if error_pct is None else f"{error_pct:+.2f}%"
+
+
+def _print_rows(out: Console, items: Sequence[Comparison], language: Language) -> None:
+    from rich.text import Text
+
+    if not items:
+        out.print(Text(message("validate.no_figures", language)))
+        return
+    out.print(Text(message("validate.rows", language), style="bold"))
+    widths = [
+        max(len(item.quantity) for item in items),
+        max(len(figure_text(item.predicted)) for item in items),
+        max(len(figure_text(item.observed)) for item in items),
+    ]
+    for _, group in groupby(items, key=lambda item: item.id):
+        figures = list(group)
+        first = figures[0]
+        title = message(
+            "validate.row",
+            language,
+            id=first.id,
+            engine=first.engine,
+            version=first.engine_version,
+            kind=kind_text(first.architecture_class, language),
+            grade=first.grade,
+        )
+        out.print(Text(title))
+        for item in figures:
+            line = Text(
+                f"  {item.quantity:<{widths[0]}}  {figure_text(item.predicted):>{widths[1]}}"
+                f"  {figure_text(item.observed):>{widths[2]}}  {error_text(item.error_pct):>10}",
+                no_wrap=True,
+            )
+            if item.error_pct is not None and abs(item.error_pct) > _LARGE_PCT:
+                line.stylize("yellow")
+            out.print(line)
+        for cause in dict.fromkeys(item.explained_by for item in figures if item.explained_by):
+            out.print(
+                Text("  " + message("validate.explained", language, cause=cause)), soft_wrap=True
+            )
+
+
+def _print_groups(out: Console, found: Validation, language: Language) -> None:
+    from rich.text import Text
+
+    counted = by_class(item for item in found.comparisons if item.counts)
+    apart = [group for group in found.groups if group.grade == "C"]
+    parts: tuple[tuple[str, Sequence[Group], Sequence[str]], ...] = (
+        ("quantities", found.quantities, ()),
+        ("classes", counted, ("kind",)),
+        ("versions", found.versions, ("version",)),
+        ("apart", apart, ("kind",)),
+    )
+    for key, groups, columns in parts:
+        if groups:
+            out.print()
+            out.print(Text(message(f"validate.{key}", language), style="bold"))
+            out.print(_table(groups, columns, language))
+
+
+def _table(groups: Iterable[Group], columns: Sequence[str], language: Language) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    names = ("engine", *columns, "quantity")
+    for name in names:
+        table.add_column(message(f"validate.column.{name}", language), overflow="fold")
+    for name in ("n", "median", "p90", "worst", "bias"):
+        heading = message(f"validate.column.{name}", language)
+        table.add_column(heading, justify="right", no_wrap=True)
+    for group in groups:
+        kind = kind_text(group.architecture_class, language)
+        if group.grade and len(columns) and columns[0] == "kind":
+            kind = f"{kind}, {group.grade}"
+        cells = {
+            "engine": group.engine,
+            "kind": kind,
+            "version": group.engine_version or "",
+            "quantity": group.quantity,
+        }
+        table.add_row(
+            *(cells[name] for name in names),
+            str(group.n),
+            f"{group.median_abs_pct:.2f}",
+            f"{group.p90_abs_pct:.2f}",
+            f"{group.worst_abs_pct:.2f}",
+            f"{group.bias_pct:+.2f}",
+        )
+    return table
+
+
+def _print_outcomes(out: Console, items: Sequence[OutcomeCheck], language: Language) -> None:
+    from rich.text import Text
+
+    if not items:
+        return
+    agree = sum(item.agrees for item in items)
+    out.print()
+    text = message("validate.outcomes", language, agree=agree, count=len(items))
+    out.print(Text(text, style="bold"))
+    for item in items:
+        if item.agrees:
+            continue
+        line = "  " + message(
+            "validate.outcome",
+            language,
+            id=item.id,
+            observed=item.observed,
+            verdict=item.verdict,
+        )
+        if item.cause is not None:
+            line += " " + message("validate.outcome_cause", language, cause=item.cause)
+        if item.explained_by is not None:
+            line += "; " + message("validate.explained", language, cause=item.explained_by)
+        out.print(Text(line), soft_wrap=True)

@@ -1,0 +1,1 @@
+"""How right the predictions are: rows of what engines printed, beside what tokenroom says."""

@@ -1,0 +1,231 @@
+"""The command behind a row: its flags as the words that start the engine.
+
+Rows hold arguments by name as people quote them (``"0.9 (default)"``, ``"mtp 3"``, ``"49.0 GiB"``).
+The rules here bring them to what the engine's own command line takes; docs/validation.md lists
+them. What no rule covers is a reason not to predict, never a guess.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tokenroom.errors import RowError, TokenroomError
+from tokenroom.units import parse_bytes
+from tokenroom.validation.rows import Row
+
+_REMARK: Final = re.compile(r"^(.*?)\s*\(([^()]*)\)\s*$")
+_UNCERTAIN: Final = re.compile(r"\b(external|unknown|not|likely|approx\w*)\b")
+_DRAFTING: Final = re.compile(r"^(mtp|ngram|eagle3?|medusa)\s*(?:n\s*=\s*)?(\d+)$", re.I)
+_LAYERS: Final = re.compile(r"^(\d+)\s*/\s*\d+$")
+_VERSION: Final = re.compile(r"\d+\.\d+(?:\.\d+)?(?:\.post\d+)?")
+_FOREIGN: Final = re.compile(r"\b(fork|plugin)\b", re.I)
+#: Quantisation that vLLM applies to plain weights while loading (--quantization).
+_ONLINE: Final = frozenset({"fp8", "bitsandbytes"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spelling:
+    """How an engine's command line writes what rows hold by name.
+
+    Attributes:
+        start: Words up to the model.
+        names: Names in rows whose flag is spelt otherwise, None where the flag says nothing about
+            memory.
+        values: Rules for values that are no plain text or number.
+    """
+
+    start: tuple[str, ...]
+    names: Mapping[str, str | None] = field(default_factory=dict)
+    values: Mapping[str, Callable[[str, Any], Any]] = field(default_factory=dict)
+
+
+def _drafting(name: str, value: Any) -> Any:
+    """``"mtp 3"`` or ``"mtp n=4"`` as the JSON that ``--speculative-config`` takes."""
+    if isinstance(value, Mapping):
+        return value
+    match = _DRAFTING.match(str(value))
+    if match is None:
+        raise RowError(f"{name} is {value!r}; a method with its number of tokens is understood")
+    return {"method": match[1].lower(), "num_speculative_tokens": int(match[2])}
+
+
+def _connector(name: str, value: Any) -> Any:
+    """The name of a KV connector as ``--kv-transfer-config`` takes it."""
+    if isinstance(value, Mapping):
+        return value
+    return {"kv_connector": str(value), "kv_role": "kv_both"}
+
+
+def _size(name: str, value: Any) -> Any:
+    """``"49.0 GiB"`` as bytes."""
+    return value if isinstance(value, int) else parse_bytes(str(value), name)
+
+
+def _first_word(name: str, value: Any) -> Any:
+    """``"awq int4"`` as the method alone."""
+    return str(value).split()[0].lower()
+
+
+def _offloaded(name: str, value: Any) -> Any:
+    """``"62/62"`` (layers on the accelerator of how many) as the number."""
+    match = _LAYERS.match(str(value))
+    return int(match[1]) if match else value
+
+
+def _on_off(name: str, value: Any) -> Any:
+    """A switch that takes a word."""
+    return {0: "off", 1: "on"}.get(value, value)  # True and False are 1 and 0
+
+
+_SPELLINGS: Final[Mapping[str, Spelling]] = {
+    "vllm": Spelling(
+        start=("vllm", "serve"),
+        names={
+            "world_size": None,
+            "api_server_count": None,
+            "trust_remote_code": None,
+            "swap_space": None,
+            "kv_cache_memory": "--kv-cache-memory-bytes",
+            "speculative": "--speculative-config",
+        },
+        values={
+            "speculative": _drafting,
+            "speculative_config": _drafting,
+            "kv_transfer_config": _connector,
+            "kv_cache_memory": _size,
+            "kv_cache_memory_bytes": _size,
+            "quantization": _first_word,
+        },
+    ),
+    "sglang": Spelling(
+        start=("python", "-m", "sglang.launch_server", "--model-path"),
+        names={"nodes": "--nnodes", "trust_remote_code": None},
+    ),
+    "tensorrt-llm": Spelling(
+        start=("trtllm-serve",),
+        names={
+            "tp": "--tp_size",
+            "pp": "--pp_size",
+            "ep": "--ep_size",
+            "kv_cache_free_gpu_mem_fraction": "--kv_cache_free_gpu_memory_fraction",
+        },
+    ),
+    "llama.cpp": Spelling(
+        start=("llama-server", "-m"),
+        names={
+            "n_ctx": "-c",
+            "num_ctx": "-c",
+            "n_batch": "-b",
+            "n_ubatch": "-ub",
+            "ngl": "-ngl",
+            "flash_attn": "-fa",
+            "cache_type_k": "-ctk",
+            "cache_type_v": "-ctv",
+            "n_parallel": "-np",
+            "n_seq_max": "-np",
+            "swa_full": "--swa-full",
+            "split_mode": "-sm",
+            "tensor_split": "-ts",
+            "n_layer": None,
+        },
+        values={"ngl": _offloaded, "flash_attn": _on_off},
+    ),
+}
+
+
+def has_command(engine: str) -> bool:
+    """Whether rows of this engine can be turned into a command."""
+    return engine in _SPELLINGS
+
+
+def command_words(row: Row, *, quantized: bool) -> tuple[str, ...]:
+    """The command that starts the engine of a row.
+
+    Args:
+        row: The row; its engine is one that :func:`has_command` knows.
+        quantized: The model's own files say how it is quantised, so that a flag that repeats it is
+            left out, as the engine reads it from there.
+
+    Raises:
+        RowError: A flag's value is covered by no rule.
+    """
+    spelling = _SPELLINGS[row.engine]
+    words = [*spelling.start, row.model or ""]
+    for name, raw in row.flags.items():
+        if spelling.names.get(name, "") is None:
+            continue
+        value = plain_value(name, raw)
+        if value is None:
+            continue
+        if name in spelling.values:
+            value = _ruled(spelling.values[name], name, value)
+        if name == "quantization" and row.engine == "vllm":
+            if quantized:
+                continue
+            if value not in _ONLINE:
+                raise RowError(
+                    f"flag quantization is {raw!r} and the files of {row.model} are not quantised"
+                )
+        words += _flag_words(spelling, name, value, row.engine)
+    return tuple(words)
+
+
+def plain_value(name: str, value: Any) -> Any:
+    """A value without the remark in brackets that people add, as a number where it is one.
+
+    Raises:
+        RowError: The remark says that the value is not what it seems.
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if match := _REMARK.match(text):
+        if _UNCERTAIN.search(match[2].lower()):
+            raise RowError(f"flag {name} is {value!r}, which leaves open what was given")
+        text = match[1]
+    if text.startswith("~"):
+        raise RowError(f"flag {name} is {value!r}, which is not exact")
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def engine_version(row: Row) -> str | None:
+    """The version a row states, as numbers; None when it states none.
+
+    Raises:
+        RowError: It is a fork or plugin, which keeps its own rules.
+    """
+    text = row.engine_version or ""
+    if _FOREIGN.search(text):
+        raise RowError(f"engine_version is {text!r}, which is not the engine as released")
+    match = _VERSION.search(text)
+    return match[0] if match else None
+
+
+def _ruled(rule: Callable[[str, Any], Any], name: str, value: Any) -> Any:
+    try:
+        return rule(name, value)
+    except TokenroomError as error:
+        raise RowError(f"flag {error}") from None
+
+
+def _flag_words(spelling: Spelling, name: str, value: Any, engine: str) -> list[str]:
+    dashed = name if engine == "tensorrt-llm" else name.replace("_", "-")
+    flag = spelling.names.get(name) or f"--{dashed}"
+    if value is True:
+        return [flag]
+    if value is False:
+        return [f"--no-{flag[2:]}"] if engine == "vllm" else []
+    if isinstance(value, Mapping):
+        return [flag, json.dumps(value)]
+    if isinstance(value, list | tuple):
+        return [flag, *map(str, value)]
+    return [flag, str(value)]

@@ -1,0 +1,222 @@
+"""Predicted against observed: every figure of a row, and whether the engine started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tokenroom.errors import TokenroomError
+from tokenroom.fitting import FitResult
+from tokenroom.units import GIB
+from tokenroom.validation.architecture import architecture_class
+from tokenroom.validation.explanations import Explanations
+from tokenroom.validation.prediction import Prediction
+from tokenroom.validation.quantities import is_known, numeric, predicted_figure
+from tokenroom.validation.rows import COUNTED_GRADES, Row
+
+FROM_KV: Final = "kv_tokens_from_kv_gib"
+"""Tokens of the pool, from the memory that the engine itself says it has for it."""
+
+_ROUNDING: Final = 0.005
+"""Half of the last digit of a size printed with two decimals."""
+_STARTED: Final = "ok"
+_NO_ROOM: Final = "fails"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One figure.
+
+    Attributes:
+        id: Of the row.
+        engine: Its engine.
+        engine_version: The version whose rules were applied.
+        quantity: Name in the row's ``reported``, or :data:`FROM_KV`.
+        architecture_class: Kind of the model.
+        grade: Of the row.
+        predicted: In the quantity's own unit.
+        observed: In the same unit.
+        explained_by: Cause of a large error in the engine, None when none is recorded.
+        repeats: The row repeats another's configuration, so that it does not count again.
+    """
+
+    id: str
+    engine: str
+    engine_version: str
+    quantity: str
+    architecture_class: str
+    grade: str
+    predicted: float
+    observed: float
+    explained_by: str | None = None
+    repeats: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Grade A or B, and the first of its configuration."""
+        return self.grade in COUNTED_GRADES and not self.repeats
+
+    @property
+    def error_pct(self) -> float | None:
+        """Signed error in percent of the observed; None when that is not above 0."""
+        if self.observed <= 0:
+            return None
+        return (self.predicted - self.observed) / self.observed * 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeCheck:
+    """Whether the engine started.
+
+    Attributes:
+        id: Of the row.
+        engine: Its engine.
+        grade: Of the row.
+        observed: ``"ok"`` or ``"fails"``.
+        verdict: The fit's word.
+        cause: Why it would not start, None when it would.
+        warnings: Keys of warnings that the memory is short later on.
+        explained_by: Cause of a disagreement, None when none is recorded.
+        repeats: As in :class:`Comparison`.
+    """
+
+    id: str
+    engine: str
+    grade: str
+    observed: str
+    verdict: str
+    cause: str | None
+    warnings: tuple[str, ...]
+    explained_by: str | None = None
+    repeats: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Grade A or B, and the first of its configuration."""
+        return self.grade in COUNTED_GRADES and not self.repeats
+
+    @property
+    def agrees(self) -> bool:
+        """A start predicted as one, a failure as a failure or with a warning."""
+        starts = self.cause is None
+        return starts if self.observed == _STARTED else not starts or bool(self.warnings)
+
+
+#: Warnings that say that memory runs out although the engine's own rule lets it start.
+_SHORT_OF_MEMORY: Final = frozenset({"tight_at_runtime"})
+
+
+def compare(
+    prediction: Prediction,
+    known: Explanations,
+    configuration: str,
+    counted: set[tuple[str, str]],
+) -> Iterator[Comparison]:
+    """Every figure of a row that has a prediction.
+
+    Args:
+        prediction: Of a row, with its fit.
+        known: Recorded causes of errors.
+        configuration: Name of what the row measures; rows of the same one repeat each other.
+        counted: (configuration, quantity) pairs that counted before; added to.
+    """
+    row, result = prediction.row, prediction.result
+    if result is None:
+        return
+    kind = architecture_class(result.deployment.spec)
+    for quantity, predicted, observed in _figures(row, result):
+        key = (configuration, quantity)
+        yield Comparison(
+            id=row.id,
+            engine=row.engine,
+            engine_version=result.deployment.version,
+            quantity=quantity,
+            architecture_class=kind,
+            grade=row.grade,
+            predicted=predicted,
+            observed=observed,
+            explained_by=known.cause(row.id, quantity),
+            repeats=key in counted,
+        )
+        counted.add(key)
+
+
+def check_outcome(
+    prediction: Prediction, explanation: str | None = None, *, repeats: bool = False
+) -> OutcomeCheck | None:
+    """Whether a start or a failure for want of memory was foreseen; None for other outcomes."""
+    row, result = prediction.row, prediction.result
+    if result is None or row.outcome is None:
+        return None
+    observed = _STARTED if row.outcome == _STARTED else _NO_ROOM
+    if observed == _NO_ROOM and row.outcome.split()[0] != _NO_ROOM:
+        return None
+    refusal = result.plan.refusal
+    return OutcomeCheck(
+        id=row.id,
+        engine=row.engine,
+        grade=row.grade,
+        observed=observed,
+        verdict=result.verdict,
+        cause=None if refusal is None else refusal.cause,
+        warnings=tuple(notice.key for notice in result.notices if notice.key in _SHORT_OF_MEMORY),
+        explained_by=explanation,
+        repeats=repeats,
+    )
+
+
+def _figures(row: Row, result: FitResult) -> Iterator[tuple[str, float, float]]:
+    for quantity, value in row.reported.items():
+        observed = numeric(value)
+        if observed is None or not is_known(row.engine, quantity):
+            continue
+        asked = result
+        if quantity == "max_concurrency":
+            asked = _at_length(result, row.reported.get("max_concurrency_len"))
+        predicted = predicted_figure(asked, row.engine, quantity)
+        if predicted is not None:
+            yield quantity, predicted, observed
+    from_kv = _tokens_from_kv(row, result)
+    if from_kv is not None:
+        yield FROM_KV, *from_kv
+
+
+def _at_length(result: FitResult, length: object) -> FitResult:
+    """The same deployment at the length a concurrency was printed for."""
+    if not isinstance(length, int) or length == result.plan.max_model_len:
+        return result
+    try:
+        return result.with_settings(max_model_len=length)
+    except TokenroomError:
+        return result
+
+
+def _tokens_from_kv(row: Row, result: FitResult) -> tuple[float, float] | None:
+    """Tokens that the observed KV memory holds, and the observed ones.
+
+    The memory was printed with two decimals, so it stands for an interval; of the tokens that
+    interval may hold, the figure nearest to the observed one is taken.
+    """
+    memory, tokens = numeric(row.reported.get("kv_gib")), numeric(row.reported.get("kv_tokens"))
+    if memory is None or memory <= _ROUNDING or tokens is None:
+        return None
+    low = _pool_tokens(result, memory - _ROUNDING)
+    high = _pool_tokens(result, memory + _ROUNDING)
+    if low is None or high is None:
+        return None
+    return min(max(tokens, low), high), tokens
+
+
+def _pool_tokens(result: FitResult, memory_gib: float) -> float | None:
+    """Tokens of a pool of that memory on every rank, by the engine's own rule."""
+    num_bytes = int(memory_gib * GIB)
+    if hasattr(result.deployment.asked, "kv_cache_memory_bytes"):
+        try:
+            return result.with_settings(kv_cache_memory_bytes=num_bytes).plan.kv_pool_tokens
+        except TokenroomError:
+            return None
+    stage = result.plan.stages[0]
+    if stage.kv_pool_bytes <= 0 or result.plan.kv_pool_tokens <= 0:
+        return None
+    return num_bytes / (stage.kv_pool_bytes / result.plan.kv_pool_tokens)

@@ -1,0 +1,46 @@
+"""What is known about published rows: why one is far off, and which repeat one configuration.
+
+``data/explanations.json`` holds under ``explained``, by the id of a row, the cause in the engine by
+quantity (``"*"`` for all of them), and under ``repeats`` the sets of rows that are one
+configuration measured again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+
+OUTCOME = "outcome"
+"""The quantity under which a cause explains whether the engine started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanations:
+    """Causes and repetitions.
+
+    Attributes:
+        explained: Row id to quantity to cause.
+        repeats: Row id to the name of its set.
+    """
+
+    explained: Mapping[str, Mapping[str, str]]
+    repeats: Mapping[str, str]
+
+    def cause(self, row_id: str, quantity: str) -> str | None:
+        """Why a row's figure is off, None when no cause is recorded."""
+        causes = self.explained.get(row_id, {})
+        return causes.get(quantity, causes.get("*"))
+
+
+@lru_cache(maxsize=1)
+def known_explanations() -> Explanations:
+    """The packaged ones."""
+    text = files("tokenroom.validation").joinpath("data/explanations.json").read_text("utf-8")
+    data = json.loads(text)
+    return Explanations(
+        explained=data["explained"],
+        repeats={row_id: members[0] for members in data["repeats"] for row_id in members},
+    )

@@ -1,0 +1,127 @@
+"""What each figure that engines print is called in rows, and which prediction answers it.
+
+A table an engine: the name in ``reported`` and where the plan holds it. Sizes are bytes here; the
+end of the name (``_gib``, ``_mib``, ``_gb``, ``_bytes``) says in which unit the row has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from tokenroom.engines.policy import StageMemory
+from tokenroom.fitting import FitResult
+from tokenroom.units import GIB, KIB, MIB
+
+Reading: TypeAlias = Callable[[FitResult], float | None]
+"""A prediction in bytes or counts; None when the plan has no such figure."""
+
+_UNITS: Final = {
+    "_gib": GIB,
+    "_mib": MIB,
+    "_kib": KIB,
+    "_gb": 10**9,
+    "_mb": 10**6,
+}
+
+
+def unit_of(quantity: str) -> int:
+    """How many bytes one of a quantity's units is; 1 for bytes and counts."""
+    return next((size for end, size in _UNITS.items() if quantity.endswith(end)), 1)
+
+
+def predicted_figure(result: FitResult, engine: str, quantity: str) -> float | None:
+    """What the plan says of a quantity, in the unit its name ends with; None when nothing."""
+    reading = _TABLES.get(engine, {}).get(quantity)
+    value = reading(result) if reading is not None else None
+    return None if value is None else value / unit_of(quantity)
+
+
+def is_known(engine: str, quantity: str) -> bool:
+    """Whether a quantity of an engine's rows has a prediction."""
+    return quantity in _TABLES.get(engine, {})
+
+
+def _stage(read: Callable[[StageMemory], float]) -> Reading:
+    """A figure of the first rank, which is the one whose lines people quote."""
+    return lambda result: read(result.plan.stages[0])
+
+
+def _setting(name: str) -> Reading:
+    def read(result: FitResult) -> float | None:
+        setting = result.deployment.settings.get(name)
+        value = setting.value if setting is not None else None
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    return read
+
+
+def _refused_length(result: FitResult) -> float | None:
+    """The longest length that the engine suggests when one request does not fit."""
+    refusal = result.plan.refusal
+    if refusal is None or refusal.cause != "kv_below_one_request":
+        return None
+    longest = refusal.values.get("longest")
+    return longest if isinstance(longest, int) else None
+
+
+def _one_request(result: FitResult) -> float:
+    return result.plan.kv_bytes_of(result.plan.max_model_len)
+
+
+def _group_bytes(result: FitResult) -> float | None:
+    """Bytes of one token over every layer that caches, where all of them cache alike."""
+    kinds = {group.block_size for group in result.plan.kv_groups}
+    return result.plan.stages[0].kv_bytes_per_token if len(kinds) == 1 else None
+
+
+_COMMON: Final[Mapping[str, Reading]] = {
+    "total_gpu_gib": _stage(lambda stage: stage.total_bytes),
+    "weights_gib": _stage(lambda stage: stage.weights_bytes),
+    "kv_tokens": lambda result: result.plan.kv_pool_tokens,
+}
+
+_VLLM: Final[Mapping[str, Reading]] = {
+    **_COMMON,
+    "budget_gib": _stage(lambda stage: stage.budget_bytes),
+    "free_at_start_gib": _stage(lambda stage: stage.total_bytes - stage.context_bytes),
+    "free_start_gib": _stage(lambda stage: stage.total_bytes - stage.context_bytes),
+    "consumed_gib": _stage(
+        lambda stage: stage.weights_bytes + stage.buffers_bytes + stage.non_torch.num_bytes
+    ),
+    "activation_gib": _stage(lambda stage: stage.activation.num_bytes),
+    "peak_torch_gib": _stage(lambda stage: stage.weights_bytes + stage.activation.num_bytes),
+    "non_torch_gib": _stage(lambda stage: stage.non_torch.num_bytes),
+    "total_non_kv_gib": _stage(
+        lambda stage: stage.weights_bytes + stage.activation.num_bytes + stage.non_torch.num_bytes
+    ),
+    "graph_estimated_gib": _stage(lambda stage: stage.cuda_graphs.num_bytes),
+    "graph_est_gib": _stage(lambda stage: stage.cuda_graphs.num_bytes),
+    "cudagraph_estimate_gib": _stage(lambda stage: stage.cuda_graphs.num_bytes),
+    "graph_gib": _stage(lambda stage: stage.cuda_graph_actual_bytes),
+    "cudagraph_gib": _stage(lambda stage: stage.cuda_graph_actual_bytes),
+    "kv_gib": _stage(lambda stage: stage.available_bytes),
+    "kv_needed_gib": _one_request,
+    "kv_bytes_per_token": _group_bytes,
+    "blocks": lambda result: result.plan.kv_blocks,
+    "block_size": lambda result: result.plan.kv_block_size,
+    "max_concurrency": lambda result: result.plan.max_concurrency,
+    "est_max_model_len": _refused_length,
+    "estimated_max_model_len": _refused_length,
+    "max_num_batched_tokens": _setting("max_num_batched_tokens"),
+    "max_num_seqs_default": _setting("max_num_seqs"),
+}
+
+_TABLES: Final[Mapping[str, Mapping[str, Reading]]] = {
+    "vllm": _VLLM,
+    "sglang": _COMMON,
+    "tensorrt-llm": _COMMON,
+    "llama.cpp": _COMMON,
+}
+
+
+def numeric(value: Any) -> float | None:
+    """An observed value as a number; None for lists, texts and nothing."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value

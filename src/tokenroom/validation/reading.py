@@ -1,0 +1,227 @@
+"""Files of rows: JSON lines, JSON or CSV, plain or gzipped, whatever the name says.
+
+The content decides the form. A row that cannot be read is reported with its line; whether the rest
+is used is the caller's choice.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from tokenroom.errors import RowError
+from tokenroom.validation.rows import Row, read_row
+
+_MAX_LINE_BYTES: Final = 4 * 2**20
+_MAX_JSON_BYTES: Final = 64 * 2**20
+_GZIP: Final = b"\x1f\x8b"
+_NUMBERS: Final = frozenset({"gpus", "value"})
+_OBJECTS: Final = frozenset({"flags", "reported", "inferred", "score"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRow:
+    """A row that cannot be read.
+
+    Attributes:
+        place: File and line.
+        reason: The sentence that says why; it names the place.
+    """
+
+    place: str
+    reason: str
+
+
+def read_rows(path: Path) -> Iterator[Row | BadRow]:
+    """Every row of a file in its order, the unreadable ones as :class:`BadRow`.
+
+    Raises:
+        RowError: The file cannot be opened, is damaged, or is no text.
+    """
+    try:
+        with open_plain(path) as file:
+            yield from _rows(file, path.name)
+    except OSError as error:
+        raise RowError(
+            f"{path} cannot be read: {error.strerror or error}; give a file of rows"
+        ) from error
+    except (EOFError, zlib.error) as error:
+        raise RowError(f"{path} is a damaged gzip file ({error}); fetch it again") from error
+
+
+@contextmanager
+def open_plain(path: Path) -> Iterator[io.BufferedReader]:
+    """A file for reading bytes, unpacked when it is gzipped, by its content and not its name.
+
+    Raises:
+        OSError: It cannot be opened or is no gzip file after all.
+    """
+    with path.open("rb") as file:
+        if file.peek(2)[:2] == _GZIP:
+            with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
+                yield io.BufferedReader(cast(io.RawIOBase, unpacked))
+        else:
+            yield file
+
+
+def _rows(file: io.BufferedReader, name: str) -> Iterator[Row | BadRow]:
+    head = _head(file)
+    if head[:1] == b"[" or (head[:1] == b"{" and not _is_object(head.split(b"\n", 1)[0])):
+        yield from _json_rows(file, name)
+    elif head[:1] == b"{":
+        yield from _json_lines(file, name)
+    elif not head:
+        raise RowError(f"{name} is empty; give a file of rows (docs/validation.md)")
+    elif name.lower().removesuffix(".gz").endswith(".csv") or b"," in head.split(b"\n", 1)[0]:
+        yield from _csv_rows(file, name)
+    else:
+        raise RowError(
+            f"{name} is neither JSON nor CSV; give rows as docs/validation.md describes them, or "
+            f"an engine's log with --log"
+        )
+
+
+def _head(file: io.BufferedReader) -> bytes:
+    """The start of the file from its first character that is no white space."""
+    head = file.peek(65536)
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:65536]
+
+
+def _is_object(line: bytes) -> bool:
+    """Whether a line is a whole object, or begins one longer than what was looked at."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return len(line) > 60_000
+
+
+def _lines(file: io.BufferedReader, name: str) -> Iterator[tuple[int, bytes]]:
+    number = 0
+    while line := file.readline(_MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > _MAX_LINE_BYTES:
+            raise RowError(f"{name} line {number} is longer than 4 MiB; a row is one short line")
+        yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+
+
+def _json_lines(file: io.BufferedReader, name: str) -> Iterator[Row | BadRow]:
+    for number, line in _lines(file, name):
+        if line.strip():
+            yield _row(f"{name} line {number}", line)
+
+
+def _row(place: str, text: bytes) -> Row | BadRow:
+    try:
+        data = json.loads(text, parse_constant=_no_constant)
+    except UnicodeDecodeError:
+        return BadRow(place=place, reason=f"{place} is not UTF-8 text; save it as UTF-8")
+    except (ValueError, RecursionError) as error:
+        said = str(error).split(":", 1)[0]
+        return BadRow(place=place, reason=f"{place} is not JSON ({said}); correct it")
+    return _checked(data, place)
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _checked(data: object, place: str) -> Row | BadRow:
+    try:
+        return read_row(data, place)
+    except RowError as error:
+        return BadRow(place=place, reason=str(error))
+
+
+def _json_rows(file: io.BufferedReader, name: str) -> Iterator[Row | BadRow]:
+    text = file.read(_MAX_JSON_BYTES + 1)
+    if len(text) > _MAX_JSON_BYTES:
+        raise RowError(f"{name} is larger than 64 MiB; write one row a line (JSON lines)")
+    try:
+        data = json.loads(text.decode("utf-8-sig"), parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        raise RowError(f"{name} is not UTF-8 text; save it as UTF-8") from error
+    except json.JSONDecodeError as error:
+        raise RowError(f"{name} line {error.lineno} is not JSON ({error.msg}); correct it") from (
+            error
+        )
+    except (ValueError, RecursionError) as error:
+        raise RowError(f"{name} is not JSON ({error}); correct it") from error
+    if isinstance(data, dict) and isinstance(data.get("rows"), list) and "id" not in data:
+        data = data["rows"]
+    for index, item in enumerate(data if isinstance(data, list) else [data], start=1):
+        yield _checked(item, f"{name} row {index}")
+
+
+def _csv_rows(file: io.BufferedReader, name: str) -> Iterator[Row | BadRow]:
+    line = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal line
+        for number, data in _lines(file, name):
+            line = number
+            try:
+                yield data.decode("utf-8-sig")
+            except UnicodeDecodeError as error:
+                raise RowError(f"{name} line {number} is not UTF-8; save it as UTF-8") from error
+
+    reader = csv.reader(texts())
+    try:
+        header = [column.strip() for column in next(reader, [])]
+        if not {"id", "engine"} <= set(header):
+            raise RowError(
+                f"{name} line 1 names the columns {', '.join(header)[:80]!r}; id and engine must "
+                f"be among them"
+            )
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            place = f"{name} line {line}"
+            if len(cells) > len(header):
+                reason = f"{place} has {len(cells)} cells; the header names {len(header)}"
+                yield BadRow(place=place, reason=reason)
+                continue
+            yield _csv_row(dict(zip(header, cells, strict=False)), place)
+    except csv.Error as error:
+        raise RowError(f"{name} line {line} is not CSV ({error}); correct it") from error
+
+
+def _csv_row(cells: Mapping[str, str], place: str) -> Row | BadRow:
+    """A row from text: columns ``flags.NAME`` and ``reported.NAME``, or whole objects as JSON."""
+    data: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    for column, raw in cells.items():
+        text = raw.strip()
+        if not text or not column:
+            continue
+        part, _, name = column.partition(".")
+        if name and part in ("flags", "reported"):
+            nested.setdefault(part, {})[name] = _cell(text)
+        elif column in _OBJECTS:
+            try:
+                data[column] = json.loads(text, parse_constant=_no_constant)
+            except (ValueError, RecursionError):
+                reason = f"{place} has {column} {text[:60]!r}; give it as JSON"
+                return BadRow(place=place, reason=reason)
+        elif column in _NUMBERS:
+            data[column] = _cell(text)
+        else:
+            data[column] = text
+    for part, values in nested.items():
+        data[part] = {**data[part], **values} if isinstance(data.get(part), dict) else values
+    return _checked(data, place)
+
+
+def _cell(text: str) -> Any:
+    """A cell as the JSON value it spells, otherwise as text."""
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return text

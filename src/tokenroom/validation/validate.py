@@ -1,0 +1,175 @@
+"""Rows in, errors out: every row predicted and compared, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tokenroom.validation.comparison import Comparison, OutcomeCheck, check_outcome, compare
+from tokenroom.validation.explanations import OUTCOME, Explanations, known_explanations
+from tokenroom.validation.prediction import Predictor
+from tokenroom.validation.quantities import is_known, numeric
+from tokenroom.validation.rows import Row
+from tokenroom.validation.statistics import Group, by_class, by_quantity, by_version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpredicted:
+    """A row, or a figure of one, without a prediction.
+
+    Attributes:
+        id: Of the row.
+        engine: Its engine.
+        grade: Its grade.
+        reason: Why, as a sentence.
+    """
+
+    id: str
+    engine: str
+    grade: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """What became of all rows.
+
+    Attributes:
+        num_rows: Rows tried.
+        comparisons: Every figure with its prediction.
+        outcomes: Whether each engine started, as foreseen or not.
+        unpredicted: Rows without a prediction.
+        left_out: Rows that are no truth or state no figure.
+        interrupted: The run was stopped before its end.
+    """
+
+    num_rows: int
+    comparisons: tuple[Comparison, ...]
+    outcomes: tuple[OutcomeCheck, ...]
+    unpredicted: tuple[Unpredicted, ...]
+    left_out: tuple[Unpredicted, ...]
+    interrupted: bool = False
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Errors by engine, quantity, kind of model and grade."""
+        return by_class(self.comparisons)
+
+    @property
+    def versions(self) -> tuple[Group, ...]:
+        """Errors by engine, quantity and version, grades A and B."""
+        return by_version(self.comparisons)
+
+    @property
+    def quantities(self) -> tuple[Group, ...]:
+        """Errors by engine and quantity, grades A and B."""
+        return by_quantity(self.comparisons)
+
+
+def validate(
+    rows: Sequence[Row],
+    *,
+    predictor: Predictor | None = None,
+    explanations: Explanations | None = None,
+    on_row: Callable[[int, int], None] | None = None,
+) -> Validation:
+    """Predict every row and compare.
+
+    Args:
+        rows: The rows.
+        predictor: How to predict; the plain one when None.
+        explanations: Known causes and repetitions; the packaged ones when None.
+        on_row: Called with (rows done, rows in all) after each.
+
+    An interruption from the keyboard ends the run early and keeps what is done.
+    """
+    predictor = predictor if predictor is not None else Predictor()
+    known = explanations if explanations is not None else known_explanations()
+    comparisons: list[Comparison] = []
+    outcomes: list[OutcomeCheck] = []
+    unpredicted: list[Unpredicted] = []
+    left_out: list[Unpredicted] = []
+    counted: set[tuple[str, str]] = set()
+    done = 0
+    interrupted = False
+    try:
+        for row in rows:
+            if reason := _left_out(row):
+                left_out.append(_without(row, reason))
+            else:
+                _try(row, predictor, known, comparisons, outcomes, unpredicted, counted)
+            done += 1
+            if on_row is not None:
+                on_row(done, len(rows))
+    except KeyboardInterrupt:
+        interrupted = True
+    return Validation(
+        num_rows=done,
+        comparisons=tuple(comparisons),
+        outcomes=tuple(outcomes),
+        unpredicted=tuple(unpredicted),
+        left_out=tuple(left_out),
+        interrupted=interrupted,
+    )
+
+
+def _try(
+    row: Row,
+    predictor: Predictor,
+    known: Explanations,
+    comparisons: list[Comparison],
+    outcomes: list[OutcomeCheck],
+    unpredicted: list[Unpredicted],
+    counted: set[tuple[str, str]],
+) -> None:
+    prediction = predictor.predict(row)
+    if prediction.result is None:
+        unpredicted.append(_without(row, prediction.reason))
+        return
+    configuration = row.duplicate_of or known.repeats.get(row.id, row.id)
+    found = 0
+    for item in compare(prediction, known, configuration, counted):
+        comparisons.append(item)
+        found += 1
+    outcome = check_outcome(
+        prediction,
+        known.cause(row.id, OUTCOME),
+        repeats=(configuration, OUTCOME) in counted,
+    )
+    if outcome is not None:
+        counted.add((configuration, OUTCOME))
+        outcomes.append(outcome)
+    if not found and outcome is None:
+        unpredicted.append(_without(row, _nothing_known(row)))
+
+
+def _left_out(row: Row) -> str:
+    if not row.score:
+        return "score is false: its figures are no truth"
+    if row.grade == "D":
+        return "grade D: it states no figure"
+    return ""
+
+
+def _nothing_known(row: Row) -> str:
+    figures = [name for name, value in row.reported.items() if numeric(value) is not None]
+    unknown = [name for name in figures if not is_known(row.engine, name)]
+    if not figures:
+        return "the row reports no figure"
+    return f"no prediction is made of {', '.join(unknown or figures)}"
+
+
+def _without(row: Row, reason: str) -> Unpredicted:
+    return Unpredicted(id=row.id, engine=row.engine, grade=row.grade, reason=reason)
+
+
+def unique_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Rows in their order, a row given twice (same id and figures) taken once."""
+    seen: dict[tuple[str, str], None] = {}
+    kept = []
+    for row in rows:
+        key = (row.id, repr(sorted(row.reported.items())))
+        if key not in seen:
+            seen[key] = None
+            kept.append(row)
+    return tuple(kept)
