@@ -33,7 +33,7 @@ class V0Resolver(Resolver):
         return v0_rules(self.rules.version)
 
     def _disables_windows(self) -> bool:
-        """Windows on some layers only were beyond it, or beyond a backend that was asked for."""
+        """Windows on some of Gemma 2's layers were beyond it, and later beyond xFormers."""
         if super()._disables_windows():
             return True
         windows = {
@@ -45,7 +45,8 @@ class V0Resolver(Resolver):
         if len(windows) < 2:
             return False
         backend = self.user.environment.get("VLLM_ATTENTION_BACKEND")
-        return not self.old.interleaves_windows or backend == "XFORMERS"
+        early = self.spec.model_type == "gemma2" and not self.old.interleaves_windows
+        return early or backend == "XFORMERS"
 
     def _chunked_prefill(self) -> bool:
         name, user, rules = "enable_chunked_prefill", self.user, self.old
