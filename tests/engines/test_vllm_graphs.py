@@ -17,6 +17,8 @@ from tokenroom.engines.vllm.graphs import cuda_graph_memory
 from tokenroom.engines.vllm.profile_inputs import ProfileInputs
 from tokenroom.engines.vllm.rules import rules_for
 from tokenroom.hardware.accelerator import Accelerator
+from tokenroom.hardware.catalogue import find_accelerator
+from tokenroom.models import catalogue
 from tokenroom.models.hf_config import read_config
 from tokenroom.models.spec import ModelSpec
 from tokenroom.units import GIB, MIB
@@ -203,3 +205,39 @@ def test_pool_never_gives_out_a_byte_twice(sizes: list[int], order: Any) -> None
         for first, second in pairwise(spans):
             assert first[0] != second[0] or first[2] <= second[1]
         assert sum(block[0] for block in held) <= pool.num_bytes
+
+
+def _inputs_of(gpu: str, **changes: Any) -> ProfileInputs:
+    settings: dict[str, Any] = {
+        "max_num_batched_tokens": 8192,
+        "max_num_seqs": 4,
+        "max_model_len": 32768,
+        "accelerator": find_accelerator(gpu),
+        "capture_sizes": (1, 2, 4, 8),
+    }
+    return ProfileInputs(**settings | changes)
+
+
+def test_first_full_graph_holds_flashinfers_workspace() -> None:
+    spec = catalogue.find("Qwen/Qwen3-8B")
+    rules = rules_for("0.24.0")
+    plain = cuda_graph_memory(spec, _inputs_of("RTX 5090"), rules)
+    packed = cuda_graph_memory(spec, _inputs_of("RTX 5090", attention_backend="FLASHINFER"), rules)
+    first = {mode.name: mode.first_bytes for mode in packed.modes}
+    assert first["FULL"] - first["PIECEWISE"] > 300 * MIB
+    assert packed.actual_bytes - plain.actual_bytes == 394 * MIB
+
+
+def test_drafts_leave_flashinfer_with_piecewise_graphs_but_for_datacentre_blackwell() -> None:
+    spec = catalogue.find("Qwen/Qwen3-8B")
+    for gpu, modes in (("RTX 5090", ["PIECEWISE"]), ("B200", ["PIECEWISE", "FULL"])):
+        inputs = _inputs_of(gpu, attention_backend="FLASHINFER", speculative_tokens=1)
+        found = cuda_graph_memory(spec, inputs, rules_for("0.24.0"))
+        assert [mode.name for mode in found.modes] == modes
+
+
+def test_attention_in_chunks_captures_no_full_graph() -> None:
+    # "Estimated PIECEWISE CUDA graph memory" alone stands in the log of Llama 4 Scout
+    spec = catalogue.find("meta-llama/Llama-4-Scout-17B-16E-Instruct")
+    found = cuda_graph_memory(spec, _inputs_of("H100"), rules_for("0.19.0"))
+    assert [mode.name for mode in found.modes] == ["PIECEWISE"]
