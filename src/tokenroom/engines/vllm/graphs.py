@@ -21,6 +21,7 @@ from tokenroom.engines.vllm.profile_inputs import ProfileInputs, Terms
 from tokenroom.engines.vllm.remembered import Remembered
 from tokenroom.engines.vllm.rules import VersionRules
 from tokenroom.engines.vllm.runner import runs_second_runner
+from tokenroom.memory.cuda_graphs import CAPTURE_BYTES, GRAPH_OBJECT_BYTES, NODE_BYTES
 from tokenroom.models.spec import (
     DTYPE_BITS,
     Attention,
@@ -37,13 +38,9 @@ SPLIT_KV_PARTS: Final = 32
 """``flash_attn_max_num_splits_for_cuda_graph`` (config/attention.py): FlashAttention 3 keeps this
 many float32 partial outputs of every query inside a full graph."""
 
-_NODE_BYTES: Final = 14 * KIB
-_GRAPH_OBJECT_BYTES: Final = 40 * KIB
-_CAPTURE_BYTES: Final = MIB // 2
 _DRIVER_CHUNK_BYTES: Final = 2 * MIB
-# What the driver keeps for a kernel node, an executable graph and a capture is not in any source.
-# These three were measured: they minimise the error over the 48 captures of vLLM 0.19.0 on H100
-# 80GB that were logged (driver 12.x): 7.2 % mean on the estimate, 3.0 % on the memory taken.
+# Like what the driver keeps for nodes and graphs (memory/cuda_graphs.py), measured over the 48
+# captures of vLLM 0.19.0 on H100 80GB that were logged: 7.2 % mean error on the estimate.
 
 _INDEXED_OUTPUT_BYTES: Final = 20 * MIB
 """Segment of the default pool for the last tokens' states, taken beside every capture."""
@@ -348,8 +345,8 @@ def _decodes_uniformly(inputs: ProfileInputs) -> bool:
 def _graph_bytes(capture: _Capture) -> tuple[float, float]:
     """Driver memory of one capture, piecewise and full."""
     layers, nodes = capture.layers, capture.piece_nodes
-    piece = _NODE_BYTES * nodes * layers + _GRAPH_OBJECT_BYTES * (layers + 1) + _CAPTURE_BYTES
-    full = _NODE_BYTES * (nodes + _ATTENTION_NODES) * layers + _CAPTURE_BYTES
+    piece = NODE_BYTES * nodes * layers + GRAPH_OBJECT_BYTES * (layers + 1) + CAPTURE_BYTES
+    full = NODE_BYTES * (nodes + _ATTENTION_NODES) * layers + CAPTURE_BYTES
     return piece, full
 
 
