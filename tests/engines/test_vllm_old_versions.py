@@ -640,3 +640,23 @@ def test_old_flags_are_known() -> None:
     }
     early = parse_command("vllm serve m --enable-chunked-prefill", version="0.4.1")
     assert early.settings.enable_chunked_prefill is True
+
+
+def test_encoders_are_profiled_with_every_modality(home: Path) -> None:
+    """2.51 GiB of activations, 34.43 of weights (vLLM issue 16570, 0.8.3 on the V0 engine)."""
+    plan = fit(
+        "Qwen/Qwen2.5-VL-72B-Instruct",
+        "A100 40GB",
+        gpus=4,
+        tp=4,
+        engine="vllm@0.8.3",
+        util=0.95,
+        context=8192,
+        environment={"VLLM_USE_V1": "0"},
+    ).plan
+    stage = plan.stages[0]
+    assert stage.weights_bytes / GIB == pytest.approx(34.43, abs=0.01)
+    assert stage.activation.low_bytes < 2.51 * GIB < stage.activation.high_bytes
+    assert stage.activation.phase == "layers"  # as many requests are sampled for as items fit
+    names = [name for name, _ in stage.activation.terms]
+    assert names.count("pixels") == names.count("encoder_outputs") == 2

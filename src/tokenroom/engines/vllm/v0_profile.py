@@ -42,6 +42,7 @@ _LLAMA_MLP: Final = frozenset(
     }
 )
 """Architectures whose feed-forward block is that of model_executor/models/llama.py."""
+_MODALITIES: Final = ("image", "video", "audio")
 _EXPERT_CHUNK_TOKENS: Final = 32 * 1024  # VLLM_FUSED_MOE_CHUNK_SIZE (envs.py)
 _MARLIN_SUM_ROWS: Final = 64 * 16  # tile_m_size x 4 x max_par of determine_reduce_max_m
 _DEQUANTIZES_FROM: Final = {"awq": 256, "exllama": 51}
@@ -177,6 +178,7 @@ class _Run:
         self.old = v0_rules(rules.version)
         self.tape = _Tape()
         self.tokens = inputs.max_num_batched_tokens
+        self.requests = min(inputs.max_num_seqs, self.tokens)
         self.width = DTYPE_BITS[inputs.dtype] // 8
         self.hidden = self.tokens * spec.hidden_size * self.width
         self.ranks = inputs.tensor_parallel_size
@@ -203,27 +205,40 @@ class _Run:
         )
 
     def _encode(self) -> None:
-        """The encoder's run, and what of it lives on.
+        """The encoders' runs, and what of them lives on.
 
-        As many items as fit the token budget; models that attend to the encoder's states from
-        layers of their own take one for each request (worker/enc_dec_model_runner.py).
+        Items of every modality a prompt may hold are encoded, as many as fit the token budget,
+        and only as many requests are profiled; models that attend to the encoder's states from
+        layers of their own take an item for each request (worker/enc_dec_model_runner.py).
         """
-        inputs, tape = self.inputs, self.tape
-        batch = encoder_batch(self.spec, inputs)
-        if batch is None:
-            return
-        if any(_crosses(layer) for layer, _ in self.spec.layer_kinds):
-            inputs = replace(
-                inputs,
-                max_num_batched_tokens=inputs.max_num_seqs * batch.item_tokens,
-                mm_limits={batch.modality: 1},
-            )
-        tape.phase = "encoder"
+        crossed = any(_crosses(layer) for layer, _ in self.spec.layer_kinds)
+        item_tokens = 0
+        self.tape.phase = "encoder"
+        for modality in _MODALITIES:
+            limit = self.inputs.mm_limits.get(modality, 1)  # limit_mm_per_prompt was 1 by default
+            limits = {**dict.fromkeys(_MODALITIES, 0), modality: limit}
+            inputs = replace(self.inputs, mm_limits=limits)
+            batch = encoder_batch(self.spec, inputs)
+            if batch is not None and crossed:
+                tokens = inputs.max_num_seqs * batch.item_tokens
+                inputs = replace(inputs, max_num_batched_tokens=tokens)
+            if batch is not None:
+                item_tokens += batch.item_tokens
+                self._encode_items(inputs)
+        if item_tokens and not crossed:
+            self.requests = max(1, min(self.requests, self.tokens // item_tokens))
+        self.tape.phase = "layers"
+
+    def _encode_items(self, inputs: ProfileInputs) -> None:
+        """One batch of items; pixels came in float32 and were converted for the encoder."""
+        tape = self.tape
         for name, size in kept_terms(self.spec, inputs, self.rules, second_runner=False):
-            tape.take(name, size)
+            if name == "encoder_inputs" and self.width < 4:
+                tape.take("pixels", size * 4 // self.width)
+            else:
+                tape.take(name, size)
         running = running_terms(self.spec, inputs, self.rules, second_runner=False)
         tape.free(*[tape.take(name, size) for name, size in running])
-        tape.phase = "layers"
 
     def _layer(self, layer: Layer, hidden: int, residual: int) -> tuple[int, int]:
         """One decoder layer; the model's loop holds the layer's input until it returns."""
@@ -401,7 +416,7 @@ class _Run:
         """``compute_logits`` and ``Sampler.forward`` with top-k and top-p, on the driving rank."""
         tape, inputs = self.tape, self.inputs
         tape.phase = "sampler"
-        rows = min(inputs.max_num_seqs, self.tokens)
+        rows = self.requests
         selected = tape.take("sampled_hidden_states", rows * self.spec.hidden_size * self.width)
         if inputs.pooling:
             tape.free(selected, hidden)
