@@ -164,7 +164,7 @@ class Resolver:
         )
         return ResolvedSettings(
             version=".".join(map(str, self.rules.version)),
-            engine=self.engine,
+            engine=self._engine(),
             usage=user.usage,
             traits=self.traits,
             length=length,
@@ -196,6 +196,13 @@ class Resolver:
     @property
     def _capability(self) -> tuple[int, int] | None:
         return self.accelerator.compute_capability
+
+    def _engine(self) -> EngineGeneration:
+        """Which engine runs; only 0.8 to 0.10 left a choice."""
+        asked = self.user.environment.get("VLLM_USE_V1") in ("0", "1")
+        chosen = asked and (0, 8, 0) <= self.rules.version < (0, 11, 0)
+        self._note("engine", self.engine.value, "user" if chosen else "engine")
+        return self.engine
 
     def _disables_windows(self) -> bool:
         """Every layer attends within the window alone, which bounds the length."""
