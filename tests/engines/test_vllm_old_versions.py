@@ -660,3 +660,27 @@ def test_encoders_are_profiled_with_every_modality(home: Path) -> None:
     assert stage.activation.phase == "layers"  # as many requests are sampled for as items fit
     names = [name for name, _ in stage.activation.terms]
     assert names.count("pixels") == names.count("encoder_outputs") == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "model", "gpus", "version", "set_", "tokens"),
+    [
+        ("issues/21348", "Qwen/Qwen3-235B-A22B-FP8", 4, "0.9.2", {"tp": 4}, 178880),
+        ("issues/23278", "openai/gpt-oss-120b", 1, "0.10.1", {}, None),
+        (
+            "issues/27508",
+            "openai/gpt-oss-120b",
+            1,
+            "0.10.2",
+            {"util": 0.95, "max_num_batched_tokens": 1024},
+            None,
+        ),
+    ],
+)
+def test_early_v1_as_reported(
+    source: str, model: str, gpus: int, version: str, set_: dict[str, Any], tokens: int | None
+) -> None:
+    plan = fit(model, "H100", gpus=gpus, engine=f"vllm@{version}", **set_).plan
+    assert (plan.refusal is None) is (tokens is not None), f"{THREAD}/{source}"
+    if tokens is not None:
+        assert plan.kv_pool_tokens == pytest.approx(tokens, rel=0.05)
