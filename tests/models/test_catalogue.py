@@ -105,7 +105,10 @@ def test_entries_read_as_the_files_they_came_from(shared: Path) -> None:
             whole = read_config_file((shared / "zoo" / rows[name]["file"]).parent)
             ours = catalogue.find(name)
             assert ours.layers == whole.layers
-            assert ours.parameters_total == whole.parameters_total
+            if catalogue.entry(name).source == rows[name]["source"]:
+                assert ours.parameters_total == whole.parameters_total
+            else:  # the encoder comes from another file
+                assert ours.text_parameters == whole.text_parameters
             assert ours.rotary == whole.rotary
             compared += 1
     assert compared > 100
