@@ -47,6 +47,13 @@ _ENGINES: Final[Mapping[str, _Row]] = {
         programs=("vllm",),
         images=("vllm",),
     ),
+    "tensorrt-llm": _Row(
+        title="TensorRT-LLM",
+        policy=("tokenroom.engines.tensorrt_llm.policy", "TENSORRT_LLM"),
+        parser="tokenroom.engines.tensorrt_llm.arguments",
+        programs=("trtllm-serve", "trtllm-bench", "tensorrt_llm"),
+        images=("tensorrt-llm", "tensorrt_llm", "trtllm"),
+    ),
     "contiguous": _Row(
         title="contiguous allocation",
         policy=("tokenroom.engines.abstract.policy", "CONTIGUOUS"),

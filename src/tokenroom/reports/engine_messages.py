@@ -38,6 +38,21 @@ ENGINE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "sweep.external": ("unreachable", "不可用"),
     "sweep.table": ("block tables", "块表"),
     "sweep.wasted": ("wasted", "浪费"),
+    "notice.max_seq_len_reduced": (
+        "the pool does not hold one request of max_seq_len {asked}: the engine shortens it to "
+        "{longest} with a warning, and refuses longer requests",
+        "KV 池容不下一个长度 max_seq_len {asked} 的请求：引擎会缩短为 {longest} 并给出警告，"
+        "更长的请求会被拒绝",
+    ),
+    "notice.encoder_not_counted": (
+        "the activations of the vision or audio encoder are not counted",
+        "未计入视觉或音频编码器的激活",
+    ),
+    "notice.second_manager": (
+        "the second cache manager moves memory between its pools at run time; pools are shown as "
+        "the first manager would cut them",
+        "第二代缓存管理器在运行时会在各池之间移动显存；此处按第一代管理器的划分显示",
+    ),
     "notice.requests_never_fit": (
         "{count} requests of the workload are larger than the whole pool and are passed over",
         "工作负载中有 {count} 个请求大于整个池，已略过",

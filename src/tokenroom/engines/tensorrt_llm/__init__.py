@@ -1,0 +1,1 @@
+"""TensorRT-LLM: the PyTorch backend, and the pool rule of the older engine backend."""
