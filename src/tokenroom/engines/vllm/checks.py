@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tokenroom.engines.vllm.defaults import ResolvedSettings
+from tokenroom.engines.vllm.rules import version_number
 from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.models.spec import Attention, ModelSpec
@@ -41,6 +42,15 @@ _KV_CACHE_DTYPES: Final = frozenset(
         *("fp8_per_token_head", "nvfp4", "nvfp4_4over6"),
     }
 )
+#: Architectures that vLLM took out, with the last version that has them
+#: (``_PREVIOUSLY_SUPPORTED_MODELS``, model_executor/models/registry.py 0.11.0 to 0.33.0); only
+#: those that its Transformers backend does not run either.
+_LAST_VERSIONS: Final[Mapping[str, str]] = {
+    "DonutForConditionalGeneration": "0.10.2",
+    "MllamaForConditionalGeneration": "0.10.2",
+    "Phi3SmallForCausalLM": "0.9.2",
+    "QWenLMHeadModel": "0.23.0",
+}
 _DTYPES: Final = ("bfloat16", "float16", "float32")
 _NEEDS_TOKENS: Final = frozenset({"ngram", "ngram_gpu", "draft_model", "eagle", "eagle3", "medusa"})
 
@@ -62,6 +72,7 @@ def check(resolved: ResolvedSettings, spec: ModelSpec, node: Node) -> None:
 
 def refusals(resolved: ResolvedSettings, spec: ModelSpec, node: Node) -> Iterator[str]:
     """Every reason the engine has, in its order; empty when it would start to load."""
+    yield from _architecture(resolved, spec)
     yield from _dtype(resolved, node.accelerator)
     yield from _scheduler(resolved)
     yield from _parallel(resolved, spec, node)
@@ -69,6 +80,15 @@ def refusals(resolved: ResolvedSettings, spec: ModelSpec, node: Node) -> Iterato
     yield from _quantization(resolved, spec, node.accelerator)
     yield from _cache(resolved, spec)
     yield from _extras(resolved)
+
+
+def _architecture(resolved: ResolvedSettings, spec: ModelSpec) -> Iterator[str]:
+    last = _LAST_VERSIONS.get(spec.architecture)
+    if last is not None and version_number(resolved.version) > version_number(last):
+        yield (
+            f"the model is a {spec.architecture}, which vLLM {resolved.version} no longer runs; "
+            f"name version {last} or an older one"
+        )
 
 
 def _dtype(resolved: ResolvedSettings, accelerator: Accelerator) -> Iterator[str]:
