@@ -4,7 +4,7 @@
 
 Reads the configurations listed in ``$TOKENROOM_SHARED/zoo/index.csv`` and the models of
 ``scripts/catalogue_additions.json`` (dimensions published elsewhere, or another model's shape with
-a quantisation block), keeps the fields that the reader uses, and refuses every model whose
+a quantisation block), corrects the fields that the file says a copy has wrong, keeps the fields that the reader uses, and refuses every model whose
 parameter count is not the one transformers counts, published totals say, or an engine's log
 reports. What is left out is listed with its reason.
 """
@@ -54,13 +54,16 @@ def main() -> None:
     with (shared / "zoo" / "index.csv").open() as file:
         for row in csv.DictReader(file):
             config = load_config((shared / "zoo" / row["file"]).parent)
+            correction = additions["corrections"].get(row["model_id"], {})
+            config.update(correction.get("set", {}))
+            note = f"; {correction['note']}" if correction else ""
             configs[row["model_id"]] = config
             try:
                 checked = check_zoo(row, config)
                 models[row["model_id"]] = entry(
                     row["model_id"],
                     additions["aliases"].get(row["model_id"], []),
-                    row["source"],
+                    row["source"] + note,
                     KINDS.get(row["source_kind"], "preset"),
                     checked,
                     config,
@@ -169,7 +172,9 @@ def fold(value: Any, number: re.Pattern[str]) -> Any:
     if isinstance(value, dict):
         return {number.sub("*", key): fold(item, number) for key, item in value.items()}
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        return list(dict.fromkeys(number.sub("*", item) for item in value))
+        patterns = list(dict.fromkeys(number.sub("*", item) for item in value))
+        # Only lists of numbered modules: others, such as layer_types, say something by position.
+        return value if set(patterns) <= set(value) else patterns
     return value
 
 
