@@ -94,7 +94,7 @@ def test_every_change_offered_fits_when_it_is_made(llama: ModelSpec) -> None:
     keys = [change.key for change in result.changes_that_fit]
     assert keys[0] == "max_model_len"
     assert "kv_cache_dtype" in keys
-    assert "weights" in keys
+    assert "quantization" in keys
 
 
 def test_pairs_are_tried_when_no_single_change_does() -> None:

@@ -8,7 +8,7 @@ engine's policy, and judges the answer against what was asked.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import sqrt
@@ -33,6 +33,7 @@ from tokenroom.memory.ledger import Line
 from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.resolve import load_model
 from tokenroom.models.spec import ModelSpec
+from tokenroom.units import parse_tokens
 
 Verdict: TypeAlias = Literal["fits", "fits_with_less", "does_not_fit"]
 
@@ -49,6 +50,7 @@ class FitResult:
         request_tokens: Length of one request in tokens (prompt and output), at most
             ``max_model_len``.
         notes: Sentences of whoever read the settings.
+        asides: What was noticed about the question itself.
     """
 
     engine: Engine
@@ -57,6 +59,7 @@ class FitResult:
     concurrency: int | None
     request_tokens: int
     notes: tuple[str, ...] = ()
+    asides: tuple[Notice, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -107,7 +110,7 @@ class FitResult:
             Notice(key="assumption", values={"text": text})
             for text in (*self.notes, *self.deployment.spec.assumptions)
         )
-        found = assumed + self.deployment.notices + self.plan.notices
+        found = self.asides + assumed + self.deployment.notices + self.plan.notices
         said = " ".join(self.notes)
         return tuple(
             notice
@@ -173,12 +176,13 @@ class FitResult:
             concurrency=self.concurrency,
             request_tokens=min(tokens, plan.max_model_len),
             notes=self.notes,
+            asides=self.asides,
         )
 
     def _changes(self) -> Iterator[Change]:
         for change in self.engine.changes(self.deployment, self._suffices):
             changed = self._of(change.deployment)
-            yield change.with_result(changed.plan, changed.requests_running)
+            yield change.with_result(changed.plan, changed.requests_running, changed.request_tokens)
 
     def _suffices(self, deployment: Deployment) -> bool:
         changed = self._of(deployment)
@@ -196,9 +200,9 @@ def fit(
     pp: int | None = None,
     dp: int | None = None,
     ep: bool | None = None,
-    context: int | None = None,
+    context: int | str | None = None,
     concurrency: int | None = None,
-    request_tokens: int | None = None,
+    request_tokens: int | str | None = None,
     weights: str | None = None,
     kv: str | None = None,
     util: float | None = None,
@@ -219,7 +223,7 @@ def fit(
         pp: Pipeline-parallel size.
         dp: Data-parallel size.
         ep: Expert parallelism.
-        context: max_model_len in tokens.
+        context: max_model_len in tokens, or as text: ``"32k"`` is 32 x 1024.
         concurrency: Requests wanted at once.
         request_tokens: Length of one such request, ``context`` when not given.
         weights: "What if" weight layout, for example ``"fp8"`` or ``"awq"``.
@@ -234,6 +238,10 @@ def fit(
         TokenroomError: Something is unknown, out of range, or refused by the engine; the message
             says which field, what it held and what it may hold.
     """
+    if isinstance(context, str):
+        context = parse_tokens(context, "context")
+    if isinstance(request_tokens, str):
+        request_tokens = parse_tokens(request_tokens, "request_tokens")
     policy, version = engine_named(engine)
     spec = model if isinstance(model, ModelSpec) else _model(model)
     if weights is not None:
@@ -282,6 +290,7 @@ def fit(
         concurrency=concurrency,
         request_tokens=request_tokens or longest,
         notes=tuple(notes),
+        asides=tuple(_asides(settings, given, count, node)),
     )
 
 
@@ -310,6 +319,18 @@ def _node_count(gpu: str | Accelerator | Node, gpus: int | None) -> int | None:
         return gpu.count if isinstance(gpu, Node) else None
     _check_positive("gpus", gpus)
     return gpus
+
+
+def _asides(
+    settings: Any, given: Mapping[str, Any], count: int | None, node: Node
+) -> Iterator[Notice]:
+    """What the user may not have meant: GPUs left idle, options that replace the command's."""
+    if count is not None and count > node.count:
+        yield Notice(key="gpus_unused", values={"used": node.count, "count": count})
+    for name, value in given.items():
+        before = getattr(settings, name, None)
+        if before is not None and before != value:
+            yield Notice(key="overridden", values={"name": name, "value": value, "before": before})
 
 
 def _check_positive(field: str, value: int | None) -> None:

@@ -33,7 +33,7 @@ class SweepPoint:
         kv_used_bytes: KV that the running requests hold at their full length.
         kv_pool_bytes: The pool they live in.
         activation_bytes: Transient peak of a step with that many requests.
-        other_bytes: CUDA graphs, context and everything outside PyTorch.
+        other_bytes: CUDA graphs, context, buffers and everything outside PyTorch.
         request_bytes: KV of one request.
         requests_running: Requests that run at once.
         requests_waiting: Requests that wait outside and hold no memory.
@@ -154,7 +154,10 @@ def _point(result: FitResult, value: int, concurrency: int | None) -> SweepPoint
         kv_used_bytes=min(running * request_bytes, stage.kv_pool_bytes),
         kv_pool_bytes=stage.kv_pool_bytes,
         activation_bytes=plan.activation_bytes_of(running),
-        other_bytes=stage.context_bytes + stage.non_torch.num_bytes + stage.cuda_graphs.num_bytes,
+        other_bytes=stage.context_bytes
+        + stage.non_torch.num_bytes
+        + stage.buffers_bytes
+        + stage.cuda_graphs.num_bytes,
         request_bytes=request_bytes,
         requests_running=running,
         requests_waiting=max(0, (concurrency or 0) - running),

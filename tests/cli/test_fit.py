@@ -126,6 +126,26 @@ def test_explain_names_formulas_and_sources(capsys: pytest.CaptureFixture[str]) 
     assert "max_num_seqs = 256" in out
 
 
+def test_a_count_may_stand_with_the_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    _, together = answer(capsys, "llama-3.1-70b", "--gpu", "2xh100", "--weights", "fp8")
+    _, apart = answer(capsys, "llama-3.1-70b", "--gpu", "h100", "--gpus", "2", "--weights", "fp8")
+    assert together["hardware"]["count"] == 2
+    assert together["kv_blocks"] == apart["kv_blocks"]
+    code, _, err = run(capsys, "llama-3.1-70b", "--gpu", "2xh100", "--gpus", "4")
+    assert code == 2
+    assert "--gpus says 4" in err
+
+
+def test_what_is_asked_in_vain_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    _, idle = answer(capsys, *SMALL, "--gpus", "4", "--tp", "2")
+    assert any("2 of the 4 GPUs" in warning for warning in idle["warnings"])
+    _, newer = answer(capsys, *SMALL, "--engine", "vllm@9.0.0")
+    assert any("newer than what is known" in warning for warning in newer["warnings"])
+    command = "vllm serve llama-3.2-1b --max-model-len 4096".split()
+    _, replaced = answer(capsys, "--gpu", "4090", "--context", "8k", "--", *command)
+    assert any("replaces 4,096 of the command" in warning for warning in replaced["warnings"])
+
+
 @pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
 def test_plots_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path, suffix: str) -> None:
     bar, curve = tmp_path / f"bar.{suffix}", tmp_path / f"curve.{suffix}"
@@ -151,6 +171,8 @@ def test_a_concurrency_sweep_fills_the_pool_then_queues(
 
 
 def test_a_context_sweep_trades_length_for_requests(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, *SMALL, "--sweep", "context=4k,999999999")
+    assert "999,999,999" in out.splitlines()[-1]
     _, data = answer(capsys, *SMALL, "--sweep", "context=1k,2k,4k")
     running = [point["requests_running"] for point in data["points"]]
     assert running == sorted(running, reverse=True)

@@ -50,7 +50,7 @@ def test_json_is_ascii(capsys: Capture) -> None:
 
 
 def test_a_bar_shows_each_part_by_its_size() -> None:
-    lines = [line.plain for line in draw_bar(bar(0, 0, 50 * GIB, 0, 0, 25 * GIB), width=60)]
+    lines = [line.plain for line in draw_bar(bar(0, 50 * GIB, 0, 0, 0, 25 * GIB), width=60)]
     assert lines[0] == "GPU 0"
     assert lines[1].endswith("  100.00 GiB")
     assert lines[1].count("█") == 2 * lines[1].count("░") == 24
@@ -59,7 +59,7 @@ def test_a_bar_shows_each_part_by_its_size() -> None:
 
 
 def test_what_does_not_fit_is_crossed_out() -> None:
-    too_much = bar(0, 0, 80 * GIB, 0, 0, 40 * GIB)
+    too_much = bar(0, 80 * GIB, 0, 0, 0, 40 * GIB)
     lines = [line.plain for line in draw_bar(too_much, width=60)]
     assert "│╳" in lines[1]
     assert "does not fit" in lines[-1]

@@ -171,10 +171,15 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> FitResult:
     gpus = options["gpus"]
     if gpus is None and parsed is not None:
         gpus = parsed.gpus
-    if gpus is None and options["gpu"] is not None:
+    if options["gpu"] is not None:
         from tokenroom.hardware.names import split_count
 
-        gpus = split_count(options["gpu"])[0]  # "8xh100"
+        named = split_count(options["gpu"])[0]  # "8xh100"
+        if named is not None and options["gpus"] not in (None, named):
+            raise HardwareError(
+                f"--gpu {options['gpu']} says {named} and --gpus says {options['gpus']}; give one"
+            )
+        gpus = named or gpus
     extra = {
         "dtype": options["dtype"],
         "max_num_seqs": options["max_num_seqs"],
@@ -342,7 +347,7 @@ def _show_sweep(
     if plot is not None:
         from tokenroom.reports.fit_plots import plot_sweep
 
-        plot_sweep(result, points, parameter, plot, language)
+        _say_written(plot, language, plot_sweep(result, points, parameter, plot, language))
     if as_json:
         from tokenroom.reports.console import print_json
         from tokenroom.reports.fit_json import sweep_json
@@ -352,11 +357,21 @@ def _show_sweep(
         from tokenroom.reports.console import console
         from tokenroom.reports.fit_text import print_sweep
 
-        print_sweep(console(), result, points, parameter, language)
+        left_out = sorted(set(values) - {point.value for point in points})
+        print_sweep(console(), result, points, parameter, language, left_out=left_out)
     return 0 if any(point.starts for point in points) else 1
 
 
 def _plot_memory(result: FitResult, path: Path, language: Language) -> None:
     from tokenroom.reports.fit_plots import plot_fit
 
-    plot_fit(result, path, language)
+    _say_written(path, language, plot_fit(result, path, language))
+
+
+def _say_written(path: Path, language: Language, used: Language) -> None:
+    """Tell where the picture is, and why it is not in the language asked for."""
+    from tokenroom.reports.messages import message
+
+    if used is not language:
+        click.echo(message("plot.no_cjk_font", language), err=True)
+    click.echo(message("plot.written", language, file=str(path)), err=True)

@@ -18,6 +18,8 @@ from tokenroom.models.spec import ModelSpec
 
 _MOST_PAIRS: Final = 4
 _WIDEST: Final = 64
+_MOST_GPUS_FACTOR: Final = 4
+"""Ways that take more than so many times the GPUs of the thriftiest are not worth a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +49,13 @@ def changes_from(
     *,
     soft: Sequence[Ladder],
     hard: Sequence[Ladder],
+    narrowing: Sequence[Ladder] = (),
 ) -> Iterator[Change]:
     """The least changes that suffice, cheapest first.
 
     First of settings and weights alone, in pairs if need be; then those that take more GPUs or the
-    host's memory, each by itself; both together only as a last resort.
+    host's memory, by themselves or, where that saves GPUs, with one narrowing; settings and
+    hardware together otherwise only as a last resort.
 
     Args:
         policy: The engine.
@@ -59,6 +63,7 @@ def changes_from(
         suffices: Whether a changed deployment does.
         soft: Ladders of settings and weights.
         hard: Ladders of hardware.
+        narrowing: Those of ``soft`` that make the cache or the weights smaller.
     """
 
     def attempt(steps: Sequence[Step]) -> Change | None:
@@ -97,17 +102,34 @@ def changes_from(
                     yield change
                     return
 
+    def assisted(ladder: Ladder) -> Iterator[Change]:
+        """The least of a hardware ladder that a narrowing completes, short of doing alone."""
+        for step in ladder(deployment):
+            if attempt((step,)):
+                return
+            for narrower in narrowing:
+                for narrow in narrower(deployment):
+                    if change := attempt((step, narrow)):
+                        yield change
+                        return
+
     found = [change for ladder in soft for change in single(ladder)]
     yield from found
     if not found:
         pairs = (change for two in combinations(soft, 2) for change in pair(*two))
         found = list(islice(pairs, _MOST_PAIRS))
         yield from found
-    harder = [change for ladder in hard for change in single(ladder)]
-    yield from harder
+    harder = [change for ladder in hard for change in (*single(ladder), *assisted(ladder))]
     if not found and not harder:
         both = (change for second in hard for first in soft for change in pair(first, second))
-        yield from islice(both, _MOST_PAIRS)
+        harder = list(islice(both, _MOST_PAIRS))
+    harder.sort(key=_gpus)
+    thriftiest = min(map(_gpus, harder), default=0)
+    yield from (change for change in harder if _gpus(change) <= _MOST_GPUS_FACTOR * thriftiest)
+
+
+def _gpus(change: Change) -> int:
+    return change.deployment.node.count
 
 
 def _apply(policy: Engine, deployment: Deployment, steps: Sequence[Step]) -> Deployment:

@@ -285,6 +285,7 @@ class Change:
         deployment: The deployment with the change made.
         kv_pool_tokens: Tokens in the pool after the change; filled by :meth:`with_result`.
         requests_running: Requests of the asked length that run at once after it.
+        request_tokens: That length, which a smaller max_model_len may have cut.
     """
 
     key: str
@@ -293,10 +294,16 @@ class Change:
     deployment: Deployment
     kv_pool_tokens: int = 0
     requests_running: int = 0
+    request_tokens: int = 0
 
-    def with_result(self, plan: MemoryPlan, requests_running: int) -> Change:
+    def with_result(self, plan: MemoryPlan, requests_running: int, request_tokens: int) -> Change:
         """The same change with what it brings."""
-        return replace(self, kv_pool_tokens=plan.kv_pool_tokens, requests_running=requests_running)
+        return replace(
+            self,
+            kv_pool_tokens=plan.kv_pool_tokens,
+            requests_running=requests_running,
+            request_tokens=request_tokens,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

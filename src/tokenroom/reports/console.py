@@ -55,6 +55,17 @@ def print_json(data: Any) -> None:
     sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=True) + "\n")
 
 
+def print_trimmed(out: Console, table: Any) -> None:
+    """Print a table; to a file or a pipe without the blanks that fill its last column."""
+    if out.is_terminal:
+        out.print(table)
+        return
+    with out.capture() as capture:
+        out.print(table)
+    lines = (line.rstrip() for line in capture.get().splitlines())
+    out.file.write("\n".join(lines) + "\n")
+
+
 def draw_bar(
     bar: Bar, *, width: int, language: Language = Language.ENGLISH, encoding: str = "utf-8"
 ) -> list[Text]:

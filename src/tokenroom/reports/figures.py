@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-KINDS: Final = ("context", "reserve", "weights", "graphs", "activation", "kv", "free")
+KINDS: Final = ("context", "weights", "activation", "graphs", "reserve", "kv", "free")
 """Kinds of segments in the order they are stacked."""
 
 

@@ -79,6 +79,8 @@ def fit_json(result: FitResult, *, language: Language, explain: bool = False) ->
                 "price": change_price(change, language),
                 "kv_pool_tokens": change.kv_pool_tokens,
                 "requests_running": change.requests_running,
+                "request_tokens": change.request_tokens,
+                "gpus": change.deployment.node.count,
             }
             for change in result.changes_that_fit
         ],
@@ -123,13 +125,14 @@ def _ranks(result: FitResult) -> Any:
                 "weights_by_component": dict(stage.weights),
                 "kv_pool_bytes": stage.kv_pool_bytes,
                 "kv_available_bytes": stage.available_bytes,
-                "kv_bytes_per_token": stage.kv_bytes_per_token,
+                "kv_bytes_per_token": _whole(stage.kv_bytes_per_token),
                 "activation_peak_bytes": stage.activation.num_bytes,
                 "activation_phase": stage.activation.phase,
                 "activation_decode_bytes": stage.activation_decode_bytes,
                 "cuda_graph_bytes": stage.cuda_graphs.num_bytes,
                 "cuda_graph_captured_bytes": stage.cuda_graph_actual_bytes,
                 "reserve_bytes": stage.non_torch.num_bytes,
+                "buffers_bytes": stage.buffers_bytes,
                 "context_bytes": stage.context_bytes,
                 "free_bytes": stage.free_bytes,
             } | ({"device": stage.device, "is_host": stage.is_host} if stage.device else {})
@@ -145,6 +148,11 @@ def _estimates(result: FitResult) -> dict[str, list[int]]:
     found = {name: [item.low_bytes, item.high_bytes] for name, item in ranges.items()}
     found["kv_pool_tokens"] = list(result.kv_pool_tokens_range)
     return found
+
+
+def _whole(value: float) -> float:
+    """A whole number as one."""
+    return int(value) if float(value).is_integer() else value
 
 
 def _line(line: Line) -> dict[str, Any]:

@@ -12,29 +12,36 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "{model}，{count} x {gpu}，{engine} {version}",
     ),
     "fit.model": (
-        "{architecture}, {parameters} parameters ({active} active), {weights_bytes} of weights",
-        "{architecture}，{parameters} 参数（激活 {active}），权重 {weights_bytes}",
+        "{architecture}, {parameters} parameters ({active} active), {weights_bytes} in the "
+        "checkpoint",
+        "{architecture}，{parameters} 参数（激活 {active}），权重文件 {weights_bytes}",
     ),
     "fit.model_dense": (
-        "{architecture}, {parameters} parameters, {weights_bytes} of weights",
-        "{architecture}，{parameters} 参数，权重 {weights_bytes}",
+        "{architecture}, {parameters} parameters, {weights_bytes} in the checkpoint",
+        "{architecture}，{parameters} 参数，权重文件 {weights_bytes}",
     ),
     "fit.verdict.fits": ("FITS", "放得下"),
-    "fit.verdict.fits_with_less": ("FITS WITH LESS", "只能少放一些"),
+    "fit.verdict.fits_with_less": ("FITS WITH LESS", "可启动，但并发不足"),
     "fit.verdict.does_not_fit": ("DOES NOT FIT", "放不下"),
     "fit.holds": (
         "{tokens} tokens of KV cache; requests of {length} tokens at once: {requests}",
-        "KV 缓存可容 {tokens} 个 token：可同时容纳 {requests} 个长度 {length} 的请求",
+        "KV 缓存可容 {tokens} 个 token；可同时运行 {requests} 个长度为 {length} token 的请求",
     ),
     "fit.holds_less": (
         "of {asked} requests of {length} tokens asked for, {requests} run at once and {waiting} "
-        "wait outside the GPU",
-        "要求同时 {asked} 个长度 {length} 的请求；"
-        "可同时运行 {requests} 个，其余 {waiting} 个在 GPU 之外排队",
+        "wait in the queue",
+        "要求 {asked} 个并发请求（每个 {length} token），"
+        "只能同时运行 {requests} 个，其余 {waiting} 个排队",
+    ),
+    "fit.holds_asked": (
+        "{asked} requests of {length} tokens asked for run at once; the pool of {tokens} tokens "
+        "holds {requests}",
+        "所要求的 {asked} 个并发请求（每个 {length} token）可同时运行；"
+        "KV 池 {tokens} 个 token，可容 {requests} 个",
     ),
     "fit.limited_by_seqs": (
         "max_num_seqs {max_num_seqs} is the limit, the pool itself would hold {held}",
-        "受 max_num_seqs {max_num_seqs} 限制，KV 池本身可容纳 {held} 个",
+        "受 max_num_seqs {max_num_seqs} 限制；KV 池本身可容纳 {held} 个",
     ),
     "fit.longest": (
         "The longest max_model_len that starts: {longest} tokens",
@@ -42,7 +49,7 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "fit.longest_none": (
         "No max_model_len starts with these settings",
-        "这些设置下任何 max_model_len 都无法启动",
+        "按当前设置，任何 max_model_len 都无法启动",
     ),
     "fit.ledger": ("Memory of each GPU", "每张 GPU 的显存"),
     "fit.ledger_stage": (
@@ -56,16 +63,19 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "fit.line.budget": ("budget of the engine", "引擎预算"),
     "fit.line.weights": ("weights", "权重"),
     "fit.line.activation": ("activation peak, {phase}", "激活峰值（{phase}）"),
-    "fit.line.activation_decode": ("of a decode step", "解码步"),
-    "fit.line.cuda_graphs": ("CUDA graphs", "CUDA 图"),
+    "fit.line.activation_decode": (
+        "at a decode step of max_num_seqs",
+        "max_num_seqs 个请求的解码步",
+    ),
+    "fit.line.cuda_graphs": ("CUDA graphs", "CUDA Graph"),
     "fit.line.non_torch": ("outside PyTorch (kernels, NCCL)", "PyTorch 之外（内核、NCCL）"),
-    "fit.line.buffers": ("runner's tables", "运行器的表"),
-    "fit.line.context": ("CUDA context and others", "CUDA 上下文及其他进程"),
+    "fit.line.buffers": ("engine's own buffers", "引擎自身的缓冲区"),
+    "fit.line.context": ("in use before (context, others)", "启动前已占用（上下文等）"),
     "fit.line.kv_pool": ("KV pool", "KV 池"),
     "fit.line.free": ("free", "空闲"),
-    "fit.line.short": ("short of", "还缺"),
+    "fit.line.short": ("missing, all told", "合计缺少"),
     "fit.phase.sampler": ("sampler warm-up", "采样器预热"),
-    "fit.phase.layers": ("prefill at the token budget", "按 token 预算预填充"),
+    "fit.phase.layers": ("prefill at the token budget", "按 token 上限预填充"),
     "fit.phase.encoder": ("multimodal encoder", "多模态编码器"),
     "fit.phase.compilation": ("compilation", "编译"),
     "fit.component.embedding": ("embedding", "词嵌入"),
@@ -82,41 +92,74 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "fit.component.mtp": ("MTP blocks", "MTP 块"),
     "fit.component.draft": ("draft model", "草稿模型"),
     "fit.component.lora": ("LoRA slots", "LoRA 槽位"),
-    "fit.component.positions": ("position tables", "位置表"),
-    "fit.component.rounding": ("allocator rounding", "分配器取整"),
+    "fit.component.positions": ("rotary tables", "旋转位置编码表"),
+    "fit.component.rounding": ("allocator rounding", "分配器对齐"),
     "fit.component.other": ("other", "其他"),
     "fit.pool": (
         "Pool: {blocks} blocks of {block_size} tokens, maximum concurrency "
         "{concurrency}x at {length} tokens",
         "KV 池：{blocks} 块，每块 {block_size} 个 token；长度 {length} 时最大并发 {concurrency}x",
     ),
+    "fit.budget": (
+        "Budget: {share} of the memory = {budget_bytes}; the pool is what is left of it",
+        "预算：显存的 {share}，即 {budget_bytes}；KV 池是引擎按规则留下的部分",
+    ),
     "fit.group": (
         "  {layers} layers of {kind}, {block_size} tokens a block, {page} a page",
         "  {layers} 层 {kind}，每块 {block_size} 个 token，每页 {page}",
     ),
     "fit.changes": ("What would make it fit, cheapest first:", "怎样才能放下（代价从小到大）："),
+    "fit.changes_concurrency": (
+        "What would run all {asked} at once, cheapest first:",
+        "怎样才能同时运行全部 {asked} 个请求（代价从小到大）：",
+    ),
     "fit.change": (
-        "{tokens} tokens; requests at once: {requests}",
-        "{tokens} 个 token；可同时处理的请求：{requests}",
+        "{tokens} tokens; requests of {length} tokens at once: {requests}",
+        "{tokens} 个 token；可同时运行 {requests} 个长度为 {length} token 的请求",
     ),
     "fit.no_changes": (
         "No single change or pair of changes tried makes it fit.",
         "所试的单项或两项更改都不能使其放下。",
     ),
     "fit.settings": ("Settings", "设置"),
-    "fit.origin.user": ("asked", "用户"),
+    "fit.origin.user": ("asked", "用户指定"),
     "fit.origin.engine": ("engine default", "引擎默认"),
     "fit.origin.gpu": ("default for this GPU", "该 GPU 的默认值"),
     "fit.origin.model": ("from the model", "取自模型"),
     "fit.origin.tokenroom": ("assumed here", "此处假定"),
-    "fit.warning": ("warning", "警告"),
+    "fit.warning": ("warning: ", "警告："),
+    "fit.gpus": (" ({gpus} GPUs)", "（{gpus} 张 GPU）"),
+    "fit.colon": (": ", "："),
+    "sweep.left_out": (
+        "Left out, beyond what the model takes or the engine refuses: {values}",
+        "未列出（超出模型上限或被引擎拒绝）：{values}",
+    ),
+    "plot.written": ("Wrote {file}", "已写入 {file}"),
+    "plot.tokens": ("max_model_len (tokens)", "max_model_len（token）"),
+    "plot.requests": ("requests asked for at once", "要求的并发请求数"),
+    "notice.version_newer": (
+        "vLLM {version} is newer than what is known ({newest}); the rules of {newest} were used",
+        "vLLM {version} 比已知版本（{newest}）更新；按 {newest} 的规则计算",
+    ),
+    "notice.gpus_unused": (
+        "{used} of the {count} GPUs are used; larger parallel sizes would use the rest",
+        "{count} 张 GPU 只用了 {used} 张；增大并行规模可用上其余的",
+    ),
+    "notice.overridden": (
+        "{name} {value} replaces {before} of the command",
+        "{name} {value} 取代了命令中的 {before}",
+    ),
+    "notice.vendor_unmeasured": (
+        "nothing was measured on {vendor} GPUs: the estimates are those of NVIDIA's",
+        "没有在 {vendor} GPU 上的实测数据：估计值沿用 NVIDIA 的",
+    ),
     "fit.explain": ("How each figure comes about", "每个数字的由来"),
     "fit.explain.source": ("source: {source}", "来源：{source}"),
     "refusal.weights_too_big": (
-        "The weights and what runs beside them take {needed_bytes} a GPU and there are "
-        "{available_bytes}: short of {missing_bytes} while loading.",
-        "每张 GPU 的权重等需要 {needed_bytes}，可用 {available_bytes}："
-        "加载时还缺 {missing_bytes}。",
+        "The weights and what is there while they load take {needed_bytes} a GPU, and it has "
+        "{available_bytes}: {missing_bytes} too much.",
+        "每张 GPU 的权重及加载时的其他占用共需 {needed_bytes}，而显存只有 {available_bytes}："
+        "缺 {missing_bytes}。",
     ),
     "refusal.free_below_budget": (
         "The engine asks for {needed_bytes} a GPU (gpu_memory_utilization {utilization}) and "
@@ -127,8 +170,8 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "refusal.profile_peak": (
         "Profiling peaks at {needed_bytes} a GPU and the card has {available_bytes}: out of memory "
         "in the profile run ({phase}).",
-        "探测峰值为每张 GPU {needed_bytes}，而显卡只有 {available_bytes}："
-        "探测运行（{phase}）时显存不足。",
+        "启动时的 profile run 峰值为每张 GPU {needed_bytes}，而显卡只有 {available_bytes}："
+        "显存不足（{phase}）。",
     ),
     "refusal.no_room_for_kv": (
         "Weights, activation peak and reserve leave no room for the KV cache: the engine wants "
@@ -137,9 +180,9 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "refusal.kv_below_one_request": (
         "One request of {max_model_len} tokens needs {needed_bytes} of KV cache a GPU and there "
-        "are {available_bytes}; the engine suggests {longest} tokens at most.",
+        "are {available_bytes}.",
         "一个长度 {max_model_len} 的请求每张 GPU 需要 {needed_bytes} 的 KV 缓存，可用 "
-        "{available_bytes}；引擎建议最大长度 {longest}。",
+        "{available_bytes}。",
     ),
     "refusal.cuda_graphs": (
         "Capturing CUDA graphs takes the memory to {needed_bytes} a GPU and the card has "
@@ -155,8 +198,8 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "KV 用 8 位：质量略有损失，请在自己的任务上验证",
     ),
     "change.max_num_seqs": (
-        "fewer requests at once",
-        "同时运行的请求变少",
+        "at most that many requests run at once",
+        "同时运行的请求数受此限制",
     ),
     "change.max_num_batched_tokens": (
         "smaller prefill steps: a longer time to first token",
@@ -180,19 +223,23 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "change.weights": (
         "needs a checkpoint quantised so; a loss of quality that depends on the method",
-        "需要相应量化的权重；质量损失因方法而异",
+        "需要对应的量化版权重；质量损失因方法而异",
+    ),
+    "change.quantization": (
+        "weights rounded to 8 bits while loading: a small loss of quality",
+        "加载时把权重量化为 8 位：质量略有损失",
     ),
     "change.tensor_parallel_size": (
         "more GPUs: two all-reduces a layer between them",
-        "更多 GPU：每层需要两次 all-reduce",
+        "需要更多 GPU：每层两次 all-reduce",
     ),
     "change.pipeline_parallel_size": (
         "more GPUs: a stage waits for the one before it",
-        "更多 GPU：各级之间需要等待",
+        "需要更多 GPU：流水线后级要等前级",
     ),
     "change.data_parallel_size": (
         "more GPUs: another copy of the model",
-        "更多 GPU：再加一份模型副本",
+        "需要更多 GPU：再加一份模型副本",
     ),
     "change.cpu_offload": (
         "weights cross PCIe in every step: far slower",
@@ -204,8 +251,8 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "引擎没有参数 {flag}，已忽略",
     ),
     "notice.quantization_not_recognised": (
-        "the quantisation block names no method that vLLM looks for (quant_method), so it loads the "
-        'weights in {dtype}; add "quant_method" to the block if the checkpoint is quantised',
+        "the quantisation block names no method that vLLM looks for (quant_method), so it loads "
+        'the weights in {dtype}; add "quant_method" to the block if the checkpoint is quantised',
         "量化配置没有写明 vLLM 所查找的方法（quant_method），因此权重按 {dtype} 加载；"
         '若权重确已量化，请在配置中补上 "quant_method"',
     ),
@@ -238,14 +285,14 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "sweep.waiting": ("waiting", "等待"),
     "sweep.weights": ("weights", "权重"),
     "sweep.kv": ("KV in use", "KV 占用"),
-    "sweep.activation": ("activation", "激活"),
+    "sweep.activation": ("step", "单步激活"),
     "sweep.total": ("in use", "总占用"),
     "sweep.request": ("KV a request", "每请求 KV"),
     "sweep.pool_tokens": ("pool tokens", "池 token 数"),
-    "sweep.held": ("held at once", "同时容纳"),
+    "sweep.held": ("requests at once", "同时运行"),
     "sweep.starts": ("starts", "能启动"),
-    "sweep.yes": ("yes", "能"),
-    "sweep.no": ("no", "不能"),
+    "sweep.yes": ("yes", "是"),
+    "sweep.no": ("no", "否"),
     "sweep.unit": (
         "Sizes in GiB on the GPU with the least room.",
         "大小单位为 GiB，取余量最小的 GPU。",

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
+from typing import Final
 
 from tokenroom.engines.registry import engine_title
 from tokenroom.fitting import FitResult
 from tokenroom.growth import SweepPoint
 from tokenroom.reports.figures import Curve
-from tokenroom.reports.fit_text import distinct_stages, stage_bar
+from tokenroom.reports.fit_text import distinct_stages, stage_bar, verdict_reason
 from tokenroom.reports.messages import Language, message
 from tokenroom.reports.plots import plot_curves, plot_memory_bar, usable_language
 
+_TITLE_COLUMNS: Final = 72
+_ABSCISSAE: Final = {"context": "plot.tokens"}
 
-def plot_fit(result: FitResult, file: Path, language: Language) -> None:
+
+def plot_fit(result: FitResult, file: Path, language: Language) -> Language:
     """The memory of one GPU of each distinct kind of rank, with the engine's budget.
+
+    Returns the language that the labels could be written in.
 
     Raises:
         TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
@@ -34,7 +41,10 @@ def plot_fit(result: FitResult, file: Path, language: Language) -> None:
         title=_title(result, language),
         language=language,
         budget_bytes=stages[0].budget_bytes,
+        # What was in use before stands at the foot of the bar and is not in the budget.
+        budget_base_bytes=stages[0].context_bytes,
     )
+    return language
 
 
 def plot_sweep(
@@ -43,8 +53,8 @@ def plot_sweep(
     parameter: str,
     file: Path,
     language: Language,
-) -> None:
-    """A sweep as curves.
+) -> Language:
+    """A sweep as curves; returns the language that the labels could be written in.
 
     Over concurrency: memory in use, stacked from weights up, against the GPU's memory; requests
     beyond the room wait outside, so the total bends where the pool is full. Over context: how many
@@ -79,14 +89,14 @@ def plot_sweep(
             curves,
             file,
             title=_title(result, language),
-            x_label=message("sweep.concurrency", language),
+            x_label=message("plot.requests", language),
             language=language,
             capacity_bytes=result.governing_stage.total_bytes,
         )
-        return
+        return language
     if parameter == "block_size" and points and points[0].occupancy is not None:
         _plot_waste(result, points, file, language)
-        return
+        return language
     shown = [point for point in points if point.requests_running] or list(points)
     plot_curves(
         [
@@ -98,11 +108,12 @@ def plot_sweep(
         ],
         file,
         title=_title(result, language),
-        x_label=message(f"sweep.{parameter}", language),
+        x_label=message(_ABSCISSAE.get(parameter, f"sweep.{parameter}"), language),
         y_label=message("sweep.held", language),
         language=language,
         logarithmic=True,
     )
+    return language
 
 
 def _plot_waste(
@@ -130,8 +141,9 @@ def _plot_waste(
 
 
 def _title(result: FitResult, language: Language) -> str:
+    """What is drawn, and what the answer was."""
     deployment = result.deployment
-    return message(
+    title = message(
         "fit.plot.title",
         language,
         model=deployment.spec.name,
@@ -140,3 +152,6 @@ def _title(result: FitResult, language: Language) -> str:
         engine=engine_title(deployment.engine),
         version=deployment.version,
     )
+    verdict = message(f"fit.verdict.{result.verdict}", language)
+    answer = message("fit.colon", language) + verdict_reason(result, language)
+    return title + "\n" + "\n".join(wrap(verdict + answer, _TITLE_COLUMNS))

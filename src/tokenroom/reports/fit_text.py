@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tokenroom.engines.policy import Estimate, StageMemory
+from tokenroom.engines.policy import Estimate, Notice, StageMemory
 from tokenroom.engines.registry import engine_title
 from tokenroom.fitting import FitResult
 from tokenroom.growth import SweepPoint
 from tokenroom.memory.ledger import Line
-from tokenroom.reports.console import draw_bar, segment_mark
+from tokenroom.reports.console import draw_bar, print_trimmed, segment_mark
 from tokenroom.reports.device_text import cell_lines, print_device, remarks_of
 from tokenroom.reports.figures import Bar, BarSegment
 from tokenroom.reports.messages import (
@@ -25,6 +25,14 @@ from tokenroom.units import GIB, format_bytes, format_parameters
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+_DECISIVE = frozenset(
+    {"unknown_flag", "quantization_not_recognised", "version_newer", "vendor_unmeasured"}
+)
+"""Notices that bear on the verdict itself and stand beside it."""
+
+_SHOWN_BYTES = round(0.005 * GIB)
+"""Parts that would show as 0.00 are left to ``--explain``."""
 
 _VERDICT_STYLES = {
     "fits": "bold green",
@@ -45,11 +53,14 @@ def print_fit(
     verdict = Text(
         message(f"fit.verdict.{result.verdict}", language), style=_VERDICT_STYLES[result.verdict]
     )
-    out.print(verdict + Text(": " + _verdict_reason(result, language)))
+    colon = message("fit.colon", language)
+    out.print(verdict + Text(colon + verdict_reason(result, language)))
     for remark in remarks_of(result):
         out.print(Text(notice_text(remark, language)))
     for line in _room_lines(result, language):
         out.print(Text(line))
+    decisive = [notice for notice in result.notices if notice.key in _DECISIVE]
+    _print_notices(out, decisive, language)
     for stage in distinct_stages(result):
         out.print()
         if stage.device:
@@ -66,11 +77,18 @@ def print_fit(
     if explain:
         out.print()
         _print_explanation(out, result, language)
-    if result.notices:
+    later = [notice for notice in result.notices if notice.key not in _DECISIVE]
+    if later:
         out.print()
-        for notice in result.notices:
-            label = Text(message("fit.warning", language) + ": ", style="yellow")
-            out.print(label + Text(notice_text(notice, language)))
+        _print_notices(out, later, language)
+
+
+def _print_notices(out: Console, notices: Sequence[Notice], language: Language) -> None:
+    from rich.text import Text
+
+    for notice in notices:
+        label = Text(message("fit.warning", language), style="yellow")
+        out.print(label + Text(notice_text(notice, language)))
 
 
 def print_sweep(
@@ -79,13 +97,18 @@ def print_sweep(
     points: Sequence[SweepPoint],
     parameter: str,
     language: Language,
+    *,
+    left_out: Sequence[int] = (),
 ) -> None:
-    """Write a sweep to ``out``: what it is about, then one line a point."""
+    """Write a sweep to ``out``: what it is about, one line a point, the values left out."""
     from rich.text import Text
 
     out.print(Text(fit_title(result, language), style="bold"))
     out.print(Text(message("sweep.unit", language), style="dim"))
-    out.print(_sweep_table(points, parameter, language))
+    print_trimmed(out, _sweep_table(points, parameter, language))
+    if left_out:
+        values = ", ".join(f"{value:,}" for value in left_out)
+        out.print(Text(message("sweep.left_out", language, values=values), style="dim"))
 
 
 def _sweep_table(points: Sequence[SweepPoint], parameter: str, language: Language) -> Table:
@@ -135,10 +158,10 @@ def stage_bar(result: FitResult, stage: StageMemory, language: Language, title: 
         wanted = refusal.needed_bytes
     parts = (
         ("context", stage.context_bytes),
-        ("reserve", stage.non_torch.num_bytes + stage.buffers_bytes),
         ("weights", stage.weights_bytes),
-        ("graphs", stage.cuda_graphs.num_bytes),
         ("activation", stage.activation.num_bytes),
+        ("graphs", stage.cuda_graphs.num_bytes),
+        ("reserve", stage.non_torch.num_bytes + stage.buffers_bytes),
         ("kv", wanted),
     )
     used = sum(num_bytes for _, num_bytes in parts)
@@ -193,7 +216,8 @@ def _model_line(result: FitResult, language: Language) -> str:
     )
 
 
-def _verdict_reason(result: FitResult, language: Language) -> str:
+def verdict_reason(result: FitResult, language: Language) -> str:
+    """Why the verdict is what it is, in one sentence."""
     refusal = result.plan.refusal
     if refusal is not None:
         return refusal_text(refusal, language)
@@ -218,12 +242,14 @@ def _verdict_reason(result: FitResult, language: Language) -> str:
         )
     if workload:
         return message("fit.holds_workload", language, requests=result.requests_running)
+    asked = {} if result.concurrency is None else {"asked": result.concurrency}
     return message(
-        "fit.holds",
+        "fit.holds_asked" if asked else "fit.holds",
         language,
         tokens=result.plan.kv_pool_tokens,
         requests=result.requests_running,
         length=result.request_tokens,
+        **asked,
     )
 
 
@@ -263,9 +289,14 @@ def _print_stage(out: Console, result: FitResult, stage: StageMemory, language: 
     if len(result.plan.stages) > 1:
         heading = message("fit.ledger_stage", language, stage=stage.pipeline_parallel_rank)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(heading, no_wrap=True)
-    table.add_column(message("fit.column.bytes", language), justify="right", no_wrap=True)
-    table.add_column(message("fit.column.range", language), justify="right", no_wrap=True)
+    table.add_column(heading, no_wrap=True, overflow="ellipsis")
+    # Names may be cut on a narrow terminal, figures never.
+    table.add_column(
+        message("fit.column.bytes", language), justify="right", no_wrap=True, min_width=7
+    )
+    table.add_column(
+        message("fit.column.range", language), justify="right", no_wrap=True, min_width=15
+    )
 
     def add(kind: str, label: str, num_bytes: int, note: str = "", style: str = "") -> None:
         mark = segment_mark(kind, out.encoding) if kind else Text(" ")
@@ -274,26 +305,26 @@ def _print_stage(out: Console, result: FitResult, stage: StageMemory, language: 
     def line(name: str) -> str:
         return message(f"fit.line.{name}", language)
 
+    add("context", line("context"), stage.context_bytes)
     add("weights", line("weights"), stage.weights_bytes, message("fit.exact", language))
     parts = sorted(stage.weights.items(), key=lambda part: part[1], reverse=True)
-    if len(parts) > 1:
-        for component, num_bytes in parts:
+    for component, num_bytes in parts if len(parts) > 1 else ():
+        if num_bytes >= _SHOWN_BYTES:
             add("", "  " + message(f"fit.component.{component}", language), num_bytes, "", "dim")
     phase = message(f"fit.phase.{stage.activation.phase}", language)
     label = message("fit.line.activation", language, phase=phase)
     add("activation", label, stage.activation.num_bytes, _range(stage.activation))
-    add("", "  " + line("activation_decode"), stage.activation_decode_bytes, "", "dim")
     add("graphs", line("cuda_graphs"), stage.cuda_graphs.num_bytes, _range(stage.cuda_graphs))
     add("reserve", line("non_torch"), stage.non_torch.num_bytes, _range(stage.non_torch))
-    add("reserve", line("buffers"), stage.buffers_bytes)
-    add("context", line("context"), stage.context_bytes)
+    if stage.buffers_bytes >= _SHOWN_BYTES:
+        add("reserve", line("buffers"), stage.buffers_bytes)
     add("kv", line("kv_pool"), stage.kv_pool_bytes, _pool_range(result, stage), "bold")
     if stage.free_bytes >= 0:
         add("free", line("free"), stage.free_bytes)
     else:
         add("", line("short"), -stage.free_bytes, "", "bold red")
     add("", line("total"), stage.total_bytes, "", "bold")
-    out.print(table)
+    print_trimmed(out, table)
     bar = stage_bar(result, stage, language)
     # The table above is the legend: only the bar itself is drawn here.
     out.print(
@@ -323,6 +354,10 @@ def _pool_lines(result: FitResult, language: Language) -> Iterator[str]:
         concurrency=f"{plan.max_concurrency:,.2f}",
         length=plan.max_model_len,
     )
+    share = result.deployment.settings.get("gpu_memory_utilization")
+    if share is not None and not plan.pool_is_exact:
+        budget = result.governing_stage.budget_bytes
+        yield message("fit.budget", language, share=f"{share.value:g}", budget_bytes=budget)
     if len(plan.kv_groups) > 1:
         for group in plan.kv_groups:
             yield message(
@@ -360,21 +395,28 @@ def _print_changes(out: Console, result: FitResult, language: Language) -> None:
     if not result.changes_that_fit:
         out.print(Text(message("fit.no_changes", language)))
         return
-    out.print(Text(message("fit.changes", language), style="bold"))
+    heading = message("fit.changes", language)
+    if result.verdict == "fits_with_less":
+        heading = message("fit.changes_concurrency", language, asked=result.concurrency)
+    out.print(Text(heading, style="bold"))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     table.add_column()
     for change in result.changes_that_fit:
+        gpus = change.deployment.node.count
         entry = Text("  " + change.flags, style="cyan")
+        if gpus != result.deployment.node.count:
+            entry.append(message("fit.gpus", language, gpus=gpus), style="default")
         brings = message(
             "fit.change",
             language,
             tokens=change.kv_pool_tokens,
             requests=change.requests_running,
+            length=change.request_tokens,
         )
         entry.append(f"\n      {brings}", style="default")
         entry.append(f"\n      {change_price(change, language)}", style="dim")
         table.add_row(entry)
-    out.print(table)
+    print_trimmed(out, table)
 
 
 def _print_explanation(out: Console, result: FitResult, language: Language) -> None:

@@ -76,6 +76,7 @@ def plot_memory_bar(
     title: str,
     language: Language = Language.ENGLISH,
     budget_bytes: int | None = None,
+    budget_base_bytes: int = 0,
 ) -> None:
     """One stacked bar a GPU, with a line at its memory and at the engine's budget.
 
@@ -85,6 +86,7 @@ def plot_memory_bar(
         title: What the picture says.
         language: Of the axis; see :func:`usable_language`. Labels of the bars are used as given.
         budget_bytes: What the engine allows itself, None to draw no such line.
+        budget_base_bytes: What stands below it and is not part of it.
 
     Raises:
         TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
@@ -104,7 +106,7 @@ def plot_memory_bar(
         ]
         if budget_bytes is not None:
             text = message("plot.budget", language, budget_bytes=budget_bytes)
-            marks.append((budget_bytes / GIB, text, _QUIET))
+            marks.append(((budget_base_bytes + budget_bytes) / GIB, text, _QUIET))
         for height, _, color in marks:
             style = "solid" if color == _INK else "dashed"
             axes.axhline(height, color=color, linewidth=1.1, linestyle=style, zorder=4)
@@ -136,7 +138,8 @@ def plot_curves(
         y_label: Of the axis of ``ys``; None when they are bytes, which are drawn as GiB.
         language: Of what this module writes itself.
         capacity_bytes: A line at that memory, with what lies above it hatched.
-        logarithmic: Both axes double at equal steps; for what falls as one over something.
+        logarithmic: Both axes double at equal steps, where nothing is zero; for what falls as one
+            over something.
 
     Raises:
         TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
@@ -153,7 +156,7 @@ def plot_curves(
             )
             ends.append((heights[-1], curve.label, color))
         axes.set_xlim(min(curve.xs[0] for curve in curves), max(curve.xs[-1] for curve in curves))
-        if logarithmic:
+        if logarithmic and all(y > 0 for curve in curves for y in curve.ys):
             axes.set_xscale("log", base=2)
             axes.set_yscale("log", base=2)
             axes.set_xticks(sorted({x for curve in curves for x in curve.xs}))
@@ -293,7 +296,9 @@ def _label_ends(axes: Axes, ends: Sequence[_Label]) -> None:
 
 def _dress(axes: Axes, *, title: str, y_label: str) -> None:
     """The quiet frame every plot has."""
-    axes.set_title(title, loc="left", fontsize=11.5, color=_INK, pad=12, fontweight="bold")
+    heading, _, detail = title.partition("\n")
+    axes.set_title(detail, loc="left", fontsize=9, color=_QUIET, pad=10, linespacing=1.35)
+    axes.figure.suptitle(heading, x=0.02, ha="left", fontsize=12, color=_INK, fontweight="bold")
     axes.set_ylabel(y_label, color=_QUIET, fontsize=9.5)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _UTILIZATIONS: Final = (0.92, 0.95, 0.97)
 _SHORTEST: Final = 1024
 _SMALLEST_BUDGET: Final = 512
-_LAYOUTS: Final = ("fp8", "awq")
 
 
 _Ladder: TypeAlias = Callable[["VLLMPolicy", Deployment], list[Step]]
@@ -38,6 +37,7 @@ def changes_that_suffice(
         suffices,
         soft=[partial(ladder, policy) for ladder in _SOFT],
         hard=[partial(ladder, policy) for ladder in _HARD],
+        narrowing=[partial(ladder, policy) for ladder in (_narrow_cache, _narrow_weights)],
     )
 
 
@@ -101,15 +101,14 @@ def _narrow_cache(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
 def _narrow_weights(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
     if deployment.spec.quantization is not None:
         return []
-    return [
-        Step(
-            key="weights",
-            flags=f"(weights in {layout})",
-            settings={"quantization": None},
-            layout=layout,
-        )
-        for layout in _LAYOUTS
-    ]
+    rounded = _flag("quantization", "fp8", "fp8")  # while loading, from the same checkpoint
+    checkpoint = Step(
+        key="weights",
+        flags="(a 4-bit AWQ checkpoint)",
+        settings={"quantization": None},
+        layout="awq",
+    )
+    return [rounded, checkpoint] if deployment.resolved.quantization is None else [checkpoint]
 
 
 def _wider(name: str) -> _Ladder:

@@ -34,7 +34,7 @@ from tokenroom.engines.vllm.lora import lora_slot_bytes
 from tokenroom.engines.vllm.profile_inputs import ProfileInputs
 from tokenroom.engines.vllm.profile_run import decode_peak, profile_run
 from tokenroom.engines.vllm.reserves import RESERVES
-from tokenroom.engines.vllm.rules import VersionRules, rules_for
+from tokenroom.engines.vllm.rules import NEWEST, VersionRules, rules_for
 from tokenroom.engines.vllm.settings import VLLMSettings
 from tokenroom.engines.vllm.v0_cache import V0_CACHE_RULES, as_cached
 from tokenroom.engines.vllm.v0_rules import v0_rules
@@ -409,6 +409,14 @@ def _notices(
     recognised: bool,
 ) -> tuple[Notice, ...]:
     found = [Notice(key="unknown_flag", values={"flag": flag}) for flag in settings.unknown_flags]
+    number = tuple(int(part) for part in resolved.version.split("."))
+    if number > NEWEST.version:
+        newest = ".".join(map(str, NEWEST.version))
+        found.append(
+            Notice(key="version_newer", values={"version": resolved.version, "newest": newest})
+        )
+    if accelerator.vendor not in ("nvidia", "unknown"):
+        found.append(Notice(key="vendor_unmeasured", values={"vendor": accelerator.vendor}))
     if not recognised:
         found.append(Notice(key="quantization_not_recognised", values={"dtype": resolved.dtype}))
     if settings.ignored_flags:
