@@ -68,14 +68,21 @@ def dense_ffn_terms(
 
 
 def expert_terms(
-    ffn: MoEFFN, tokens: int, hidden_size: int, *, element_bytes: int, expert_shards: int = 1
+    ffn: MoEFFN,
+    tokens: int,
+    hidden_size: int,
+    *,
+    element_bytes: int,
+    expert_shards: int = 1,
+    expert_ranks: int = 1,
 ) -> Terms:
     """Tensors of a mixture of experts that computes each (token, expert) pair as a row.
 
     Rows gathered by expert, gate and up, their product and the output of each pair, which is then
-    summed by token. ``expert_shards`` is over how many ranks one expert is divided.
+    summed by token. ``expert_shards`` is over how many ranks one expert is divided, and
+    ``expert_ranks`` over how many the experts are dealt, each with its even share of the pairs.
     """
-    pairs = tokens * ffn.experts_per_token
+    pairs = -(-tokens * ffn.experts_per_token // expert_ranks)
     inner = pairs * -(-ffn.intermediate_size // expert_shards) * element_bytes
     shared = tokens * -(-ffn.shared_intermediate_size // expert_shards) * element_bytes
     return (
@@ -96,6 +103,7 @@ def widest_moment(
     element_bytes: int,
     tensor_parallel_size: int = 1,
     expert_shards: int = 1,
+    expert_ranks: int = 1,
 ) -> Terms:
     """The layer at its mixer or at its feed-forward block, whichever holds more.
 
@@ -123,6 +131,7 @@ def widest_moment(
                     hidden_size,
                     element_bytes=element_bytes,
                     expert_shards=expert_shards,
+                    expert_ranks=expert_ranks,
                 ),
             )
         )

@@ -34,6 +34,7 @@ _INT_FLAGS: Final[Mapping[str, str]] = {
     "max_num_tokens": "max_num_tokens",
     "max_seq_len": "max_seq_len",
     "max_input_len": "max_input_len",
+    "max_output_len": "max_output_len",
     "max_beam_width": "max_beam_width",
 }
 _TEXT_FLAGS: Final = frozenset({"backend", "kv_cache_dtype"})

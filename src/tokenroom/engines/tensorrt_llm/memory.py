@@ -80,6 +80,7 @@ def step_terms(spec: ModelSpec, resolved: Resolved, stage: int, tokens: int, out
             element_bytes=width,
             tensor_parallel_size=tp,
             expert_shards=shards,
+            expert_ranks=resolved.moe_expert_parallel_size,
         )
         for layer in kinds.values()
     ]

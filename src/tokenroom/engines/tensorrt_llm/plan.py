@@ -134,10 +134,11 @@ class TensorRTPlan:
         if resolved.copies > 1:
             found.append(Notice(key="per_replica", values={"replicas": resolved.copies}))
         stage = self.stages[self.governing]
-        if self.refusal is None and stage.free_bytes < 0:
-            found.append(
-                Notice(key="tight_at_runtime", values={"missing_bytes": -stage.free_bytes})
-            )
+        # A full batch returns more logits than the run that measures, which holds few requests.
+        beyond = max(0, stage.activation_decode_bytes - stage.activation.num_bytes)
+        missing = beyond - stage.free_bytes
+        if self.refusal is None and missing > 0:
+            found.append(Notice(key="tight_at_runtime", values={"missing_bytes": missing}))
         return tuple(found)
 
     def requests_of(self, tokens: int) -> int:

@@ -282,9 +282,8 @@ def _stage(deployment: Deployment, index: int) -> StageMemory:
     available = round((total - held) * resolved.free_gpu_memory_fraction)
     if resolved.max_gpu_total_bytes is not None:
         available = min(available, resolved.max_gpu_total_bytes)
-    decode = step_terms(
-        spec, resolved, index, resolved.max_batch_size, min(resolved.max_batch_size, 1024)
-    )
+    batch = resolved.max_batch_size
+    decode = step_terms(spec, resolved, index, batch, batch)
     return StageMemory(
         pipeline_parallel_rank=index,
         total_bytes=total,

@@ -22,6 +22,7 @@ from tokenroom.models.spec import Attention, LatentAttention, ModelSpec, Recurre
 NEWEST: Final = "1.4"
 _MAX_BATCH_SIZE: Final = 2048
 _MAX_NUM_TOKENS: Final = 8192
+_MAX_INPUT_LEN: Final = 2048
 _FRACTION: Final = 0.9
 _TOKENS_PER_BLOCK: Final = 32
 _TOKENS_PER_BLOCK_ENGINE: Final = 64
@@ -119,11 +120,11 @@ def resolve(settings: TensorRTSettings, spec: ModelSpec, node: Node) -> Resolved
         return known[name].value
 
     version = settings.version or NEWEST
-    older = _is_older(version)
+    older = _is_older(version) or settings.max_output_len is not None
     backend = chosen(
         "backend",
         "tensorrt" if older else "pytorch",
-        reason="the default before 1.0" if older else "",
+        reason="an engine is built first, as before 1.0" if older else "",
     )
     dtype = chosen("dtype", "bfloat16" if spec.dtype == "float32" else spec.dtype, "model")
     if dtype == "auto":
@@ -134,8 +135,8 @@ def resolve(settings: TensorRTSettings, spec: ModelSpec, node: Node) -> Resolved
     ep = chosen("moe_expert_parallel_size", 1)
     attention_dp = chosen("enable_attention_dp", False)
     batch = chosen("max_batch_size", _MAX_BATCH_SIZE)
-    tokens = chosen("max_num_tokens", _MAX_NUM_TOKENS)
-    length = _length(spec, chosen)
+    tokens = chosen("max_num_tokens", *_budget(settings, batch))
+    length = _length(settings, spec, chosen)
     beams = chosen("max_beam_width", 1)
     fraction = chosen("free_gpu_memory_fraction", _FRACTION)
     block = chosen(
@@ -209,8 +210,21 @@ def _is_older(version: str) -> bool:
     return int(match.group(1)) < 1
 
 
-def _length(spec: ModelSpec, chosen: Any) -> int:
+def _budget(settings: TensorRTSettings, batch: int) -> tuple[int, str, str]:
+    """Tokens of a step: engines built with input and output lengths take whole batches of prompts.
+
+    ``examples/llama/build.py`` of 0.5: max_input_len 2048.
+    """
+    if settings.max_output_len is None:
+        return _MAX_NUM_TOKENS, "engine", ""
+    prompt = settings.max_input_len or _MAX_INPUT_LEN
+    return batch * prompt, "engine", "max_batch_size x max_input_len"
+
+
+def _length(settings: TensorRTSettings, spec: ModelSpec, chosen: Any) -> int:
     longest = spec.max_position_embeddings
+    if settings.max_output_len is not None:
+        longest = (settings.max_input_len or _MAX_INPUT_LEN) + settings.max_output_len
     if longest is None:
         length: int = chosen(
             "max_seq_len", _LONGEST_UNBOUNDED, "tokenroom", "the model has no bound"

@@ -39,6 +39,7 @@ class TensorRTSettings:
     max_num_tokens: int | None = None
     max_seq_len: int | None = None
     max_input_len: int | None = None
+    max_output_len: int | None = None  # of built engines
     max_beam_width: int | None = None
     free_gpu_memory_fraction: float | None = None
     max_tokens: int | None = None
@@ -102,6 +103,7 @@ _COUNTS: Final = frozenset(
         "max_num_tokens",
         "max_seq_len",
         "max_input_len",
+        "max_output_len",
         "max_beam_width",
         "max_tokens",
         "tokens_per_block",
