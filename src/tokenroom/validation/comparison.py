@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +12,7 @@ from tokenroom.units import GIB
 from tokenroom.validation.architecture import architecture_class
 from tokenroom.validation.explanations import Explanations
 from tokenroom.validation.prediction import Prediction
-from tokenroom.validation.quantities import is_known, numeric, predicted_figure
+from tokenroom.validation.quantities import numeric, predicted_figure
 from tokenroom.validation.rows import COUNTED_GRADES, Row
 
 FROM_KV: Final = "kv_tokens_from_kv_gib"
@@ -167,10 +167,7 @@ def check_outcome(
 
 
 def _figures(row: Row, result: FitResult) -> Iterator[tuple[str, float, float]]:
-    for quantity, value in row.reported.items():
-        observed = numeric(value)
-        if observed is None or not is_known(row.engine, quantity):
-            continue
+    for quantity, observed in _observed(row):
         asked = result
         if quantity == "max_concurrency":
             asked = _at_length(result, row.reported.get("max_concurrency_len"))
@@ -180,6 +177,17 @@ def _figures(row: Row, result: FitResult) -> Iterator[tuple[str, float, float]]:
     from_kv = _tokens_from_kv(row, result)
     if from_kv is not None:
         yield FROM_KV, *from_kv
+
+
+def _observed(row: Row) -> Iterator[tuple[str, float]]:
+    """Every figure of a row; those by device take its name before the quantity's."""
+    for quantity, value in row.reported.items():
+        by_device = value.items() if isinstance(value, Mapping) else ((None, value),)
+        for device, inner in by_device:
+            observed = numeric(inner)
+            name = quantity if device is None else f"{str(device).lower()}_{quantity}"
+            if observed is not None:
+                yield name, observed
 
 
 def _at_length(result: FitResult, length: object) -> FitResult:
@@ -196,10 +204,23 @@ def _tokens_from_kv(row: Row, result: FitResult) -> tuple[float, float] | None:
     """Tokens that the observed KV memory holds, and the observed ones.
 
     The memory was printed with two decimals, so it stands for an interval; of the tokens that
-    interval may hold, the figure nearest to the observed one is taken.
+    interval may hold, the figure nearest to the observed one is taken. The rank with the least
+    memory decides: where ranks' figures are stated it is the smallest of them, and where only the
+    first pipeline stage's is, the others are taken to differ from it as the plan's stages do.
     """
     memory, tokens = numeric(row.reported.get("kv_gib")), numeric(row.reported.get("kv_tokens"))
-    if memory is None or memory <= _ROUNDING or tokens is None:
+    if memory is None or tokens is None:
+        return None
+    others = row.reported.get("kv_gib_other_ranks")
+    stated = others if isinstance(others, list) else [others]
+    figures = [figure for value in stated if (figure := numeric(value)) is not None]
+    if figures:
+        memory = min(memory, *figures)
+    else:
+        stages = result.plan.stages
+        least = min(stage.available_bytes for stage in stages)
+        memory += (least - stages[0].available_bytes) / GIB
+    if memory <= _ROUNDING:
         return None
     low = _pool_tokens(result, memory - _ROUNDING)
     high = _pool_tokens(result, memory + _ROUNDING)

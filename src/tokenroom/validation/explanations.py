@@ -44,3 +44,14 @@ def known_explanations() -> Explanations:
         explained=data["explained"],
         repeats={row_id: members[0] for members in data["repeats"] for row_id in members},
     )
+
+
+@lru_cache(maxsize=1)
+def known_versions() -> Mapping[str, str]:
+    """Versions of published rows that state none, by id: the release newest when they were posted.
+
+    Dated by the thread they stand in (``data/thread_versions.json``).
+    """
+    text = files("tokenroom.validation").joinpath("data/thread_versions.json").read_text("utf-8")
+    found: Mapping[str, str] = json.loads(text)
+    return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,12 +17,18 @@ from tokenroom.models.resolve import load_model
 from tokenroom.models.spec import ModelSpec
 from tokenroom.units import GIB
 from tokenroom.validation.commands import command_words, engine_version, has_command
+from tokenroom.validation.explanations import known_versions
+from tokenroom.validation.quantities import numeric
 from tokenroom.validation.rows import Row
 
 ModelLoader = Callable[[str], ModelSpec]
 
 #: Settings whose absence from the engine changes nothing about its memory.
 _HARMLESS_FLAGS: Final = frozenset({"--trust-remote-code", "--swap-space", "--load-format"})
+
+
+_DIGIT: Final = 0.0051
+"""Half of the last digit of a size printed with two decimals, and rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +74,21 @@ class Predictor:
             raise RowError(f"engine {row.engine} is not known; known are {_listed()}")
         if row.model is None:
             raise RowError("the row names no model")
-        version = engine_version(row)
+        version = engine_version(row) or known_versions().get(row.id)
         accelerator = self._accelerator(row)
         spec = self._model(row.model)
-        words = command_words(row, quantized=spec.quantization is not None)
-        parsed = command_parser(row.engine)(words, environment={}, version=version)
+        command: str | tuple[str, ...]
+        if row.command is not None:
+            command = row.command
+        else:
+            command = command_words(row, quantized=spec.quantization is not None)
+        parsed = command_parser(row.engine)(command, environment={}, version=version)
         unknown = [
             flag
             for flag in getattr(parsed.settings, "unknown_flags", ())
             if flag not in _HARMLESS_FLAGS and not flag.startswith("--no-")
         ]
-        if unknown:
+        if unknown and row.command is None:
             raise RowError(next(iter(parsed.notes), f"the engine has no flag {unknown[0]}"))
         return fit(
             spec,
@@ -100,19 +111,24 @@ class Predictor:
         return found
 
     def _accelerator(self, row: Row) -> Accelerator:
-        """The accelerator a row names; where it names none, one of the memory that was printed."""
+        """The accelerator a row names; where it names none for sure, one of the printed memory."""
         if self._gpu is not None:
             return self._gpu
-        total = row.reported.get("total_gpu_gib")
-        printed = round(total * GIB) if isinstance(total, int | float) and total >= 1 else None
+        total = numeric(row.reported.get("total_gpu_gib"))
         if row.gpu is None or "gpu" in row.inferred:
-            if printed is not None:
-                return custom_accelerator(printed)
+            if total is not None and total >= 1:
+                likely = by_memory(self._catalogue, total)
+                return likely[0] if likely else custom_accelerator(round(total * GIB))
             if row.gpu is None:
-                raise RowError("the row names no GPU")
-        if "+" in row.gpu or "," in row.gpu:
+                raise RowError("the row names no GPU; for a log give it with --gpu")
+        if re.search(r"\w \+ \w", row.gpu):
             raise RowError(f"gpu is {row.gpu!r}; GPUs of different kinds are not predicted")
         return self._catalogue.find(row.gpu)
+
+
+def by_memory(catalogue: Catalogue, total_gib: float) -> Sequence[Accelerator]:
+    """Accelerators whose memory is printed as that, in the order of the catalogue."""
+    return [item for item in catalogue if abs(item.memory_bytes / GIB - total_gib) < _DIGIT]
 
 
 def _listed() -> str:

@@ -31,7 +31,9 @@ _UTILISATION: Final = frozenset(
     }
 )
 _LONGEST: Final = 2000
-"""Characters of a name or flag that still can be one."""
+"""Characters of a name that still can be one."""
+
+_LONGEST_COMMAND: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,7 @@ class Row:
         gpu: Name of the accelerator, None when it is not known.
         gpus: How many, 0 for none (CPU only), None when it is not known.
         flags: The engine's arguments under its own names.
+        command: The command that started it, instead of flags; None when flags say it.
         reported: What the engine printed, by quantity; the unit ends the name (``kv_gib``).
         outcome: ``"ok"``, ``"fails"`` (for memory), ``"fails_other"``, ...
         grade: How complete it is: A, B, C or D (docs/validation.md).
@@ -65,6 +68,7 @@ class Row:
     gpu: str | None = None
     gpus: int | None = None
     flags: Mapping[str, Any] = field(default_factory=dict)
+    command: str | None = None
     reported: Mapping[str, Any] = field(default_factory=dict)
     outcome: str | None = None
     grade: str = "C"
@@ -115,6 +119,7 @@ def read_row(data: object, place: str) -> Row:
         gpu=gpu,
         gpus=gpus,
         flags=flags,
+        command=_text(data, "command", place, longest=_LONGEST_COMMAND),
         reported=reported,
         outcome=_text(data, "outcome", place),
         grade=grade,
@@ -144,6 +149,8 @@ def row_data(row: Row) -> dict[str, Any]:
         "grade": row.grade,
         "note": row.note,
     }
+    if row.command is not None:
+        data["command"] = row.command
     if row.inferred:
         data["inferred"] = list(row.inferred)
     return data
@@ -175,14 +182,14 @@ def _reported(data: Mapping[str, Any], place: str) -> Mapping[str, Any]:
     return {metric: value}
 
 
-def _text(data: Mapping[str, Any], name: str, place: str) -> str | None:
+def _text(data: Mapping[str, Any], name: str, place: str, *, longest: int = _LONGEST) -> str | None:
     value = data.get(name)
     if value is None or value == "":
         return None
     if not isinstance(value, str):
         raise RowError(f"{place} has {name} {_shown(value)}; it is a text")
-    if len(value) > _LONGEST and name != "note":
-        raise RowError(f"{place} has a {name} of {len(value)} characters; at most {_LONGEST}")
+    if len(value) > longest and name != "note":
+        raise RowError(f"{place} has a {name} of {len(value)} characters; at most {longest}")
     return value.strip() or None
 
 

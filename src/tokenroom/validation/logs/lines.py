@@ -1,0 +1,133 @@
+"""Lines of a log as the engine wrote them: what terminals and container runtimes added is removed.
+
+The file is read in pieces of bounded size, so that its length does not matter. Colours, carriage
+returns of progress bars, JSON envelopes (Docker, cloud loggers), CRI and compose prefixes are
+undone; of a line cut in two by the runtime the parts are joined. Which process wrote a message
+stays in :class:`Message`, also where two processes wrote into one line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tokenroom.errors import RowError
+from tokenroom.validation.reading import open_plain
+
+_MAX_LINE_BYTES: Final = 2**18
+"""Longest part of a line that is looked at; the engines' longest (all settings) are far shorter."""
+
+_ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_CRI: Final = re.compile(r"^\S+T\S+ (?:stdout|stderr) ([FP]) (.*)$", re.S)
+_JSON_KEYS: Final = ("log", "message", "msg", "MESSAGE", "textPayload", "line", "content")
+_PROCESS: Final = re.compile(
+    r"\(([A-Za-z][\w.-]*)\s+pid=(\d+)(?:,[^()]*)?\)"  # vLLM and Ray: (Worker_TP0 pid=442)
+    r"|\[\d{4}-\d\d-\d\d [\d:.,]+((?: (?:DP|TP|PP|EP|CP|ATTN_TP)\d+)+)\]"  # SGLang
+    r"|\[(?:RANK|rank) ?(\d+)\]"  # TensorRT-LLM
+    r"|\[\d+,(\d+)\]<std(?:out|err)>"  # mpirun
+)
+_NUMBERS: Final = re.compile(r"(PP|TP|DP)(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What one process wrote.
+
+    Attributes:
+        text: The message.
+        process: Name and number of the process as the line gives them, empty when it does not.
+    """
+
+    text: str
+    process: str = ""
+
+
+def rank_of(process: str) -> tuple[int, int, int, int]:
+    """Where a process stands: pipeline, tensor, data rank; unnamed ones first.
+
+    A worker beside unnamed ones comes after them, as the unnamed process is rank 0 where the
+    others say that they are workers.
+    """
+    if not process:
+        return (0, 0, 0, 0)
+    found = {kind: int(number) for kind, number in _NUMBERS.findall(process)}
+    plain = int(process) if process.isdigit() else 0
+    named = 0 if found or process.isdigit() or "Worker" not in process else 1
+    return (found.get("DP", 0), found.get("PP", 0), found.get("TP", plain), named)
+
+
+def read_messages(path: Path) -> Iterator[Message]:
+    """Every message of a log, plain or gzipped.
+
+    Raises:
+        RowError: The file cannot be read, or is a damaged gzip file from its start on.
+    """
+    try:
+        with open_plain(path) as file:
+            yield from _messages(_whole_lines(file.readline))
+    except OSError as error:
+        raise RowError(f"{path} cannot be read: {error.strerror or error}; give a log") from error
+    except (EOFError, zlib.error):
+        return  # cut off in the middle: what was read before counts
+
+
+def _whole_lines(readline: object) -> Iterator[str]:
+    """Decoded lines; of one that is too long only the start."""
+    assert callable(readline)
+    while line := readline(_MAX_LINE_BYTES):
+        part = line
+        while part and not part.endswith(b"\n") and len(part) == _MAX_LINE_BYTES:
+            part = readline(_MAX_LINE_BYTES)
+        yield line.decode("utf-8", "replace").rstrip("\n")
+
+
+def _messages(lines: Iterator[str]) -> Iterator[Message]:
+    pending = ""
+    for raw in lines:
+        text = raw.rstrip("\r")
+        if text[:1] == "{":
+            text = _from_json(text)
+        if (cri := _CRI.match(text)) is not None:
+            pending = (pending + cri[2])[:_MAX_LINE_BYTES]
+            if cri[1] == "P":
+                continue
+            text, pending = pending, ""
+        if "\x1b" in text:
+            text = _ANSI.sub("", text)
+        for piece in re.split(r"[\r\n]+", text):
+            yield from _by_process(piece)
+    if pending:
+        yield from _by_process(pending)
+
+
+def _from_json(text: str) -> str:
+    """The message inside a JSON envelope; the text itself when it is none."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if isinstance(data, dict):
+        for key in _JSON_KEYS:
+            if isinstance(data.get(key), str):
+                found: str = data[key]
+                return found
+    return text
+
+
+def _by_process(text: str) -> Iterator[Message]:
+    """One message for each process that wrote into the line."""
+    marks = list(_PROCESS.finditer(text))
+    if not marks:
+        yield Message(text=text)
+        return
+    if marks[0].start() and (before := text[: marks[0].start()]).strip():
+        yield Message(text=before)
+    for place, mark in enumerate(marks):
+        end = marks[place + 1].start() if place + 1 < len(marks) else len(text)
+        name = (mark[3] or mark[4] or mark[5] or f"{mark[1]} {mark[2]}").strip()
+        yield Message(text=text[mark.end() : end], process=name)
