@@ -12,7 +12,7 @@ from tokenroom.engines.vllm.generation import EngineGeneration
 from tokenroom.memory.ledger import Confidence, Line
 
 if TYPE_CHECKING:
-    from tokenroom.engines.vllm.policy import VLLMPlan
+    from tokenroom.engines.vllm.plan import VLLMPlan
 
 
 _CONTEXT: Final = "worker init memory snapshots of vLLM 0.19.0 on H100"
