@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tokenroom.engines.vllm.default_rules import DefaultRules
 from tokenroom.errors import DeploymentError
@@ -32,12 +33,13 @@ class GraphRequest:
     max_num_batched_tokens: int
     speculative_tokens: int = 0
     ceiling: int = 512
-    sizes: Sequence[int] | None = None
+    sizes: tuple[int, ...] | None = None
     largest: int | None = None
     architecture: str = ""
     interactivity: bool = False
 
 
+@lru_cache(maxsize=256)
 def capture_sizes(request: GraphRequest, rules: DefaultRules) -> tuple[int, ...]:
     """The sizes in ascending order.
 

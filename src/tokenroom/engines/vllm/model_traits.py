@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from tokenroom.engines.vllm.settings import VLLMSettings
@@ -72,6 +73,11 @@ class ModelTraits:
 
 def model_traits(spec: ModelSpec, settings: VLLMSettings) -> ModelTraits:
     """What the defaults depend on of a model."""
+    return _traits(spec, _is_pooling(spec, settings))
+
+
+@lru_cache(maxsize=128)
+def _traits(spec: ModelSpec, pooling: bool) -> ModelTraits:
     mixers: list[Mixer] = [mixer for layer, _ in spec.layer_kinds for mixer in layer.mixers]
     plain = [mixer for mixer in mixers if isinstance(mixer, Attention)]
     latent = next((mixer for mixer in mixers if isinstance(mixer, LatentAttention)), None)
@@ -83,7 +89,7 @@ def model_traits(spec: ModelSpec, settings: VLLMSettings) -> ModelTraits:
         hybrid=bool(recurrent) and (bool(plain) or latent is not None),
         encoder_only=bool(plain) and all(mixer.encoder_only for mixer in plain),
         encoder_decoder=bool(spec.encoder_layers),
-        pooling=_is_pooling(spec, settings),
+        pooling=pooling,
         has_experts=any(isinstance(layer.ffn, MoEFFN) for layer, _ in spec.layer_kinds),
         latent=latent,
         attention=next(iter(full or caches or plain), None),
