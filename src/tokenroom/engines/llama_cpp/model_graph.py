@@ -8,7 +8,7 @@ type.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,11 +32,21 @@ _LAYER_NORM: Final = frozenset(
 )
 #: Attention and FFN read the same norm and are added together.
 _PARALLEL: Final = frozenset({"cohere", "cohere2", "falcon", "phi", "gpt_neox", "gptj"})
-#: Outputs are picked after the last block instead of inside it (``embeddings_nextn_masked``).
-_PICK_LATE: Final = frozenset(
-    {"gemma4_text", "gpt_oss", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe"}
-    | {"qwen3_5_moe_text", "step3p5", "nemotron_h"}
+#: Outputs are picked after the last block, whose state is an output too (``h_nextn``).
+_PICK_LATE: Final = frozenset({"gpt_oss", "step3p5"})
+#: Outputs are picked even after the last norm.
+_PICK_NORMED: Final = frozenset(
+    {"gemma4_text", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"}
+    | {"nemotron_h"}
 )
+#: Positions have four parts each.
+_MULTIMODAL_ROPE: Final = frozenset(
+    {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_vl_text", "qwen3_vl_moe_text"}
+    | {"qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "paddleocr"}
+)
+#: The residual comes first where the two are added: that decides which memory is reused.
+_RESIDUAL_FIRST: Final = frozenset({"jamba", "openelm", "lfm2", "lfm2_moe"})
+_RESIDUAL_FIRST_AFTER_FFN: Final = frozenset({"jamba", "phi3", "lfm2", "lfm2_moe"})
 #: Embeddings are scaled, into a tensor of their own since the input may be kept.
 _SCALED: Final = frozenset(
     {"gemma", "gemma2", "gemma3_text", "gemma3n_text", "gemma4_text", "granite", "granitemoe"}
@@ -51,6 +61,9 @@ _NORMED_ROUTER: Final = frozenset(
 )
 #: Routers that take the softmax over the chosen experts only (gpt-oss).
 _LATE_SOFTMAX: Final = frozenset({"gpt_oss"})
+#: Repeats of a pattern of blocks that are always kept, and after how many memory looks the same.
+_LEAST_REPEATS: Final = 4
+_CYCLE: Final = 6
 #: Heads whose width takes a rotation by a Hadamard matrix when the cache is quantised.
 _HADAMARD: Final = 64
 
@@ -105,20 +118,20 @@ class GraphBuilder:
         self.batch = batch
         self.graph = Graph()
         self.pinned: list[tuple[Tensor, int]] = []
-        self._spec = inputs.spec
+        self.spec = inputs.spec
         self._host = inputs.placement.host
         self._masks: dict[str, Tensor] = {}
         self._indices: dict[str, tuple[Tensor, Tensor]] = {}
-        self._rotations: dict[tuple[str, int], Tensor] = {}
+        self._rotations: dict[tuple[bool, str, int], Tensor] = {}
         self._state_copy: Tensor | None = None
-        self._layer_norm = self._spec.model_type in _LAYER_NORM
+        self._layer_norm = self.spec.model_type in _LAYER_NORM
         self._pins_norms = batch.tokens < 32 or _fully_offloaded(inputs.placement)
 
     # The whole model.
 
     def build(self) -> Graph:
         """The graph of the model."""
-        g, spec, batch = self.graph, self._spec, self.batch
+        g, spec, batch = self.graph, self.spec, self.batch
         hidden = spec.hidden_size
         tokens = g.input("i32", batch.tokens)
         given = g.input("f32", hidden, batch.tokens)
@@ -127,19 +140,25 @@ class GraphBuilder:
         g.expand(given)
         if spec.model_type in _SCALED:
             current = g.apply("scale", current)
-        multimodal = any(table.multimodal for table in spec.rotary)
+        multimodal = spec.model_type in _MULTIMODAL_ROPE or any(
+            table.multimodal for table in spec.rotary
+        )
         self.positions = g.input("i32", batch.tokens * (4 if multimodal else 1))
         self.rotates = bool(spec.rotary)
         outputs = g.input("i32", batch.outputs)
-        late = spec.model_type in _PICK_LATE
+        late, normed = spec.model_type in _PICK_LATE, spec.model_type in _PICK_NORMED
         last = spec.num_layers - 1
         for index in self.inputs.layers:
-            picks = outputs if index == last and not late else None
+            picks = outputs if index == last and not (late or normed) else None
             current = self._block(index, current, picks)
         if late:
+            current.is_output = True
             current = g.get_rows(current, outputs)
         current = self.norm(current, self.inputs.tensors.after.get("output_norm"), None)
         current.is_output = True
+        if normed:
+            current = g.get_rows(current, outputs)
+            current.is_output = True
         head = self.inputs.tensors.after.get("output")
         output_device = self.inputs.placement.output_device
         stored = self._stored(
@@ -154,7 +173,7 @@ class GraphBuilder:
         return g
 
     def _block(self, index: int, current: Tensor, picks: Tensor | None) -> Tensor:
-        layer = self._spec.layers[index]
+        layer = self.spec.layers[index]
         g = self.graph
         weights = self.inputs.tensors.blocks[index]
         residual = current
@@ -166,7 +185,7 @@ class GraphBuilder:
         first_norm = weights.get("attn_norm")
         normed = self.norm(current, first_norm, index) if first_norm is not None else current
         mixed = self._mix(index, layer, normed)
-        parallel = self._spec.model_type in _PARALLEL
+        parallel = self.spec.model_type in _PARALLEL
         ffn_input = normed
         if picks is not None:
             mixed, residual = g.get_rows(mixed, picks), g.get_rows(residual, picks)
@@ -179,12 +198,14 @@ class GraphBuilder:
             return g.apply("add", added, mixed)
         if "post_attention_norm" in weights and "ffn_norm" in weights:
             mixed = self.norm(mixed, weights["post_attention_norm"], index)
-        summed = g.apply("add", mixed, residual)
+        first = self.spec.model_type in _RESIDUAL_FIRST
+        summed = g.apply("add", *((residual, mixed) if first else (mixed, residual)))
         second = weights.get("ffn_norm") or weights.get("post_attention_norm")
         ffn = self._ffn(index, layer, self.norm(summed, second, index) if second else summed)
         if "post_ffw_norm" in weights:
             ffn = self.norm(ffn, weights["post_ffw_norm"], None)
-        return g.apply("add", ffn, summed)
+        first = self.spec.model_type in _RESIDUAL_FIRST_AFTER_FFN
+        return g.apply("add", *((summed, ffn) if first else (ffn, summed)))
 
     def _mix(self, index: int, layer: Layer, normed: Tensor) -> Tensor:
         from tokenroom.engines.llama_cpp.recurrent_graph import recurrent
@@ -293,7 +314,7 @@ class GraphBuilder:
         token_row = head_row * heads
         cache = self.inputs.caches.of(index)
         assert cache is not None
-        if absorbs(self._spec, index):
+        if absorbs(self.spec, index):
             strides = (4, head_row, token_row, token_row * tokens)
             query_nope = g.view(query, (nope, heads, tokens), strides)
             query_rope = g.view(query, (rope, heads, tokens), strides)
@@ -347,8 +368,8 @@ class GraphBuilder:
         transposed = inputs.caches.value_transposed and not latent
         rotate_value = None
         if not latent:
-            rotate_key = self._rotation("k", inputs.type_k, head_dim)
-            rotate_value = self._rotation("v", inputs.type_v, value_dim)
+            rotate_key = self._rotation(cache, "k", inputs.type_k, head_dim)
+            rotate_value = self._rotation(cache, "v", inputs.type_v, value_dim)
             if rotate_key is not None:
                 query = self._hadamard(query, rotate_key)
                 key = None if key is None else self._hadamard(key, rotate_key)
@@ -389,7 +410,8 @@ class GraphBuilder:
             value_view = g.view(
                 key_view if latent else values, (value_dim, kv_heads, cells, streams)
             )
-            sources = (query, key_view, g.permute(value_view, 0, 2, 1, 3), mask)
+            value_view = g.permute(value_view, 0, 2, 1, 3)
+            sources = (query, g.half(key_view), g.half(value_view), mask)
             mixed = Tensor(
                 "flash_attn",
                 "f32",
@@ -470,14 +492,14 @@ class GraphBuilder:
             )
         return self._masks[kind]
 
-    def _rotation(self, which: str, kind: str, head_dim: int) -> Tensor | None:
+    def _rotation(self, cache: LayerCache, which: str, kind: str, head_dim: int) -> Tensor | None:
         """Quantised caches are rotated by a Hadamard matrix (``build_input_k_rot``)."""
         if kind in ("f32", "f16", "bf16") or head_dim % _HADAMARD:
             return None
         size = _HADAMARD
         while which == "k" and head_dim % (2 * size) == 0:
             size *= 2
-        key = (which, size)
+        key = (cache.kind == "sliding_window", which, size)
         if key not in self._rotations:
             self._rotations[key] = self.graph.input("f32", size, size)
         return self._rotations[key]
@@ -520,7 +542,7 @@ class GraphBuilder:
             activated = g.new("glu", "f32", (up.ne[0] // 2, *up.ne[1:]), up)
         else:
             activated = g.apply("unary", up)
-            if self._spec.model_type in ("nemotron", "nemotron_h", "arcee"):
+            if self.spec.model_type in ("nemotron", "nemotron_h", "arcee"):
                 activated = g.apply("sqr", activated)  # squared ReLU
         return self.linear(index, down, activated)
 
@@ -530,8 +552,8 @@ class GraphBuilder:
         tokens, used = normed.ne[1], ffn.experts_per_token
         weights = self.inputs.tensors.blocks[index]
         logits = self.linear(index, "ffn_gate_inp", normed)
-        late = self._spec.model_type in _LATE_SOFTMAX
-        sigmoid = "exp_probs_b" in weights or self._spec.model_type == "llama4_text"
+        late = self.spec.model_type in _LATE_SOFTMAX
+        sigmoid = "exp_probs_b" in weights or self.spec.model_type == "llama4_text"
         probs = logits if late else g.apply("unary" if sigmoid else "soft_max", logits)
         choose = probs
         if "exp_probs_b" in weights:
@@ -544,14 +566,14 @@ class GraphBuilder:
         if late:
             flat = g.apply("soft_max", g.reshape(share, used, tokens))
             share = g.reshape(flat, 1, used, tokens)
-        if self._spec.model_type in _NORMED_ROUTER:
+        if self.spec.model_type in _NORMED_ROUTER:
             flat = g.reshape(share, used, tokens)
             total = g.new("sum_rows", "f32", (1, tokens, 1, 1), flat)
             total = g.apply("clamp", total)
             share = g.reshape(g.apply("div", flat, total), 1, used, tokens)
         g.expand(share)
         spread = g.reshape(normed, normed.ne[0], 1, tokens)
-        if self._spec.model_type == "llama4_text":
+        if self.spec.model_type == "llama4_text":
             repeated = g.new("repeat", "f32", (normed.ne[0], used, tokens, 1), spread)
             spread = g.apply("mul", repeated, share)
         if "ffn_gate_up_exps" in weights:
@@ -568,10 +590,10 @@ class GraphBuilder:
                 activated = g.glu(self._through(index, "ffn_gate_exps", spread, chosen), up)
             else:
                 activated = g.apply("unary", up)
-                if self._spec.model_type == "nemotron_h":
+                if self.spec.model_type == "nemotron_h":
                     activated = g.apply("sqr", activated)
         experts = self._through(index, "ffn_down_exps", activated, chosen)
-        if self._spec.model_type != "llama4_text":
+        if self.spec.model_type != "llama4_text":
             experts = g.apply("mul", experts, share)
             experts.name = "weighted_experts"
         g.expand(experts)
@@ -667,17 +689,12 @@ def _fully_offloaded(placement: Placement) -> bool:
     return placement.rules.n_gpu_layers > len(placement.layer_devices)
 
 
-def graph_layers(
-    spec: ModelSpec,
-    tensors: ModelTensors,
-    placement: Placement,
-    *,
-    repeats: int = 2,
-) -> tuple[int, ...]:
+def graph_layers(spec: ModelSpec, tensors: ModelTensors, placement: Placement) -> tuple[int, ...]:
     """Blocks that a graph needs to reach its largest size: runs of alike ones are cut short.
 
-    A run is a pattern of up to eight blocks that repeats with the same tensors on the same devices;
-    memory repeats with it, so ``repeats`` of them tell as much as all.
+    A run is a pattern of up to eight blocks that repeats with the same tensors on the same devices.
+    Free memory looks the same after every few repeats, so as many are kept as leave the same
+    remainder: the allocator then ends in the same state.
     """
     count = len(tensors.blocks)
     keys = [
@@ -687,27 +704,23 @@ def graph_layers(
             placement.layer_devices[index],
             tuple(placement.tensor_devices[index].items()),
         )
-        for index in range(count)
+        for index in range(count - 1)  # the last block picks the outputs
     ]
     kept: list[int] = []
     at = 0
-    while at < count:
+    while at < len(keys):
         best_period, best_times = 1, 1
         for period in range(1, 9):
             times = 1
             while keys[at : at + period] == keys[at + times * period : at + (times + 1) * period]:
                 times += 1
-                if at + (times + 1) * period > count:
+                if at + (times + 1) * period > len(keys):
                     break
-            if times > repeats and times * period > best_times * best_period:
+            if times > _LEAST_REPEATS and times * period > best_times * best_period:
                 best_period, best_times = period, times
-        kept.extend(range(at, at + best_period * min(best_times, repeats)))
+        repeats = best_times
+        if best_times > _LEAST_REPEATS + _CYCLE:
+            repeats = _LEAST_REPEATS + (best_times - _LEAST_REPEATS) % _CYCLE
+        kept.extend(range(at, at + best_period * repeats))
         at += best_period * best_times
-    if kept[-1] != count - 1:  # the last block picks the outputs
-        kept.append(count - 1)
-    return tuple(kept)
-
-
-def layer_weights(tensors: ModelTensors, index: int) -> Mapping[str, GgufTensor]:
-    """Tensors of a block."""
-    return tensors.blocks[index]
+    return (*kept, count - 1)

@@ -33,8 +33,7 @@ def _read_state(builder: GraphBuilder, index: int, which: int) -> tuple[Tensor, 
     """``build_rs``: the table of states and the rows of this batch."""
     g = builder.graph
     table, _ = builder.state(index, which)
-    g.expand(g.get_rows(table, builder.state_copy()))
-    return table, g.nodes[-1]
+    return table, g.expand(g.get_rows(table, builder.state_copy()))
 
 
 def _convolve(builder: GraphBuilder, index: int, mixer: Recurrent, mixed: Tensor) -> Tensor:
@@ -164,7 +163,7 @@ def _delta(builder: GraphBuilder, index: int, mixer: Recurrent, normed: Tensor) 
     query, key, value = part(key_dim, key_heads), part(key_dim, key_heads), part(head, heads)
     query = g.apply("scale", g.apply("rms_norm", query))
     key = g.apply("scale", g.apply("rms_norm", key))
-    if builder._spec.model_type == "qwen3_next" and key_heads != heads:
+    if builder.spec.model_type == "qwen3_next" and key_heads != heads:
         repeats = heads // key_heads
         shape = (key_dim, repeats, key_heads, tokens)
         query = g.new("repeat", "f32", shape, g.reshape(query, key_dim, 1, key_heads, tokens))
@@ -233,7 +232,6 @@ def _delta_inputs(
     z = g.cont(views[3])
     flat = [g.cont(view, view.ne[0] * groups, per, sequences) for view in views[:3]]
     mixed = g.concat(g.concat(flat[0], flat[1]), flat[2])
-    g.expand(z)
     return mixed, z
 
 
@@ -276,12 +274,12 @@ def _delta_gates(
     decay = g.apply(
         "mul",
         alpha,
-        builder.graph.stored("f32", (heads,), alpha_place(builder, index), weight=True),
+        builder.graph.stored("f32", (heads,), _vector_place(builder, index), weight=True),
     )
     return shaped(decay), shaped(beta)
 
 
-def alpha_place(builder: GraphBuilder, index: int) -> int:
+def _vector_place(builder: GraphBuilder, index: int) -> int:
     """Device of a block's small vectors."""
     return builder.inputs.placement.layer_devices[index]
 

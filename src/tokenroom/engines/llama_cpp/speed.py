@@ -68,7 +68,7 @@ def speed_class(memory: Memory) -> SpeedClass:
             host_read += read
             if tensor.is_expert:
                 host_experts += tensor.num_bytes
-            elif len(tensor.sizes) > 1:
+            elif len(tensor.sizes) > 1 and stem != "ffn_gate_inp":  # a router is small
                 host_dense += tensor.num_bytes
     head = memory.tensors.after.get("output", memory.tensors.embedding)
     if placement.output_device != host:

@@ -232,6 +232,10 @@ class Graph:
         """Write a tensor over another; the result is the other."""
         return Tensor("cpy", target.kind, target.ne, (a, target), view_of=target.view_of or target)
 
+    def half(self, a: Tensor) -> Tensor:
+        """The tensor in float16 if it is float32, as flash attention reads it."""
+        return self.new("cast", "f16", a.ne, a) if a.kind == "f32" else a
+
     def concat(self, a: Tensor, b: Tensor, axis: int = 0) -> Tensor:
         """Two tensors one after the other along a dimension."""
         ne = list(a.ne)
