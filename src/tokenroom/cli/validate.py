@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,29 +15,42 @@ from tokenroom.errors import CommandLineError, RowError
 from tokenroom.reports.messages import Language
 
 if TYPE_CHECKING:
+    from tokenroom.hardware.catalogue import Catalogue
     from tokenroom.validation.prediction import Predictor
     from tokenroom.validation.reading import BadRow
     from tokenroom.validation.rows import Row
     from tokenroom.validation.validate import Validation
 
+_INTERRUPTED = 130
+
 
 @click.command(
     "validate",
     context_settings={"max_content_width": 100},
-    epilog="Rows: docs/validation.md.",
+    epilog="After -- comes the command that wrote the log: tokenroom validate --log vllm.log -- "
+    "vllm serve MODEL. Rows: docs/validation.md.",
 )
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="FILE...")
+@click.argument(
+    "words", nargs=-1, type=click.UNPROCESSED, metavar="[FILE...] | --log LOG [-- COMMAND...]"
+)
 @click.option("--grade", help="Only rows of these grades, as A,B.")
-@click.option("--engine", help="Only rows of these engines, as vllm,sglang.")
-@click.option("--markdown", type=click.Path(path_type=Path), help="Write the tables to FILE.")
+@click.option(
+    "--engine", help="Only rows of these engines, as vllm,sglang; with --log its engine[@version]."
+)
+@click.option("--markdown", type=click.Path(path_type=Path), help="Write the report to FILE.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw to FILE (png, svg, pdf).")
 @click.option("--skip-bad", is_flag=True, help="Skip rows that cannot be read, and count them.")
+@click.option("--log", type=click.Path(path_type=Path), help="An engine's start-up log.")
+@click.option("--model", help="The log's model, when it names a local folder or none.")
+@click.option("--gpu", help="The log's GPU, when its memory alone does not tell.")
+@click.option("--gpus", type=click.IntRange(1), help="How many GPUs ran it.")
+@click.option("--export", type=click.Path(path_type=Path), help="Write the log's row to FILE.")
 @click.option("--offline", is_flag=True, help="Never ask the Hub.")
 @json_option
 @gpu_file_option
 @language_option
 def command(
-    files: tuple[Path, ...],
+    words: tuple[str, ...],
     as_json: bool,
     language: Language,
     skip_bad: bool,
@@ -43,19 +58,23 @@ def command(
 ) -> int:
     """How right the predictions are, on rows of measurements or on an engine's log.
 
-    Each row is predicted from its flags and compared with what the engine printed.
-    FILE holds rows of measurements: JSON lines, JSON or CSV, plain or gzipped.
+    Each row is predicted from its flags and compared with what the engine printed. FILE holds rows:
+    JSON lines, JSON or CSV, plain or gzipped.
     """
-    if not files:
-        raise CommandLineError("no file of rows is given; docs/validation.md describes the form")
+    from tokenroom.hardware.catalogue import load_catalogue
     from tokenroom.validation.validate import unique_rows
 
-    rows, bad = _read(files)
-    if bad and not skip_bad:
-        more = f" (and {len(bad) - 1} more; --skip-bad leaves them out)" if len(bad) > 1 else ""
-        raise RowError(bad[0].reason + (more or " (--skip-bad leaves it out)"))
-    chosen = unique_rows(_chosen(rows, options["grade"], options["engine"]))
-    found = _validate(chosen, _predictor(options))
+    catalogue = load_catalogue(options["gpu_file"])
+    bad: list[BadRow] = []
+    if options["log"] is not None:
+        rows: Sequence[Row] = (_log_row(words, catalogue, options),)
+    else:
+        read, bad = _read(_files(words, options))
+        if bad and not skip_bad:
+            raise RowError(bad[0].reason + _how_many(len(bad)))
+        rows = unique_rows(_chosen(read, options["grade"], options["engine"]))
+    found = _validate(rows, _predictor(catalogue, options))
+    _write(found, rows, options, language)
     if as_json:
         from tokenroom.reports.console import print_json
         from tokenroom.reports.validation_json import validation_json
@@ -67,7 +86,26 @@ def command(
 
         first = bad[0].reason if bad else ""
         print_validation(console(), found, language, num_skipped=len(bad), first_skipped=first)
-    return 130 if found.interrupted else 0
+    if found.interrupted:
+        return _INTERRUPTED
+    return 1 if options["log"] is not None and found.unpredicted else 0
+
+
+def _files(words: Sequence[str], options: dict[str, Any]) -> list[Path]:
+    for name in ("export", "model", "gpu", "gpus"):
+        if options[name] is not None:
+            raise CommandLineError(f"--{name} belongs to --log LOG, which is not given")
+    if not words:
+        raise CommandLineError(
+            "no file of rows is given (docs/validation.md describes the form), and no --log"
+        )
+    return [Path(word) for word in words]
+
+
+def _how_many(count: int) -> str:
+    if count == 1:
+        return " (--skip-bad leaves it out)"
+    return f" (and {count - 1} more; --skip-bad leaves them out)"
 
 
 def _read(files: Iterable[Path]) -> tuple[list[Row], list[BadRow]]:
@@ -82,6 +120,43 @@ def _read(files: Iterable[Path]) -> tuple[list[Row], list[BadRow]]:
             else:
                 rows.append(item)
     return rows, bad
+
+
+def _log_row(words: tuple[str, ...], catalogue: Catalogue, options: dict[str, Any]) -> Row:
+    """The row of a log, with what the command and the options say beside it."""
+    from tokenroom.validation.logs.read import Started, read_log
+
+    engine, _, version = (options["engine"] or "").strip().lower().partition("@")
+    told: dict[str, Any] = {
+        "engine": engine or None,
+        "version": version or None,
+        "model": options["model"],
+        "gpu": options["gpu"],
+        "gpus": options["gpus"],
+    }
+    if words:
+        told |= _from_command(words, told)
+    return read_log(options["log"], catalogue, Started(**told))
+
+
+def _from_command(words: tuple[str, ...], told: dict[str, Any]) -> dict[str, Any]:
+    from tokenroom.engines.registry import command_parser, engine_started_by
+    from tokenroom.validation.commands import plain_command
+
+    engine = engine_started_by(words, os.environ)
+    if told["engine"] not in (None, engine):
+        raise CommandLineError(
+            f"--engine is {told['engine']!r} and the command starts {engine}; leave --engine out"
+        )
+    parsed = command_parser(engine)(words, environment=os.environ, version=told["version"])
+    return {
+        "engine": engine,
+        "version": told["version"] or parsed.version,
+        "model": told["model"] or parsed.model,
+        "gpu": told["gpu"] or parsed.accelerator_hint,
+        "gpus": told["gpus"] or parsed.gpus,
+        "command": plain_command(words),
+    }
 
 
 def _chosen(rows: Sequence[Row], grades: str | None, engines: str | None) -> Iterator[Row]:
@@ -110,18 +185,15 @@ def _listed(text: str | None, *, upper: bool) -> list[str]:
     return [part.upper() if upper else part.lower() for part in parts if part]
 
 
-def _predictor(options: dict[str, Any]) -> Predictor:
+def _predictor(catalogue: Catalogue, options: dict[str, Any]) -> Predictor:
     from functools import partial
 
-    from tokenroom.hardware.catalogue import load_catalogue
     from tokenroom.models.hub import HubOptions
     from tokenroom.models.resolve import load_model
     from tokenroom.validation.prediction import Predictor
 
     hub = HubOptions(offline=True) if options["offline"] else None
-    return Predictor(
-        catalogue=load_catalogue(options["gpu_file"]), load=partial(load_model, hub=hub)
-    )
+    return Predictor(catalogue=catalogue, load=partial(load_model, hub=hub))
 
 
 def _validate(rows: Sequence[Row], predictor: Predictor) -> Validation:
@@ -130,3 +202,27 @@ def _validate(rows: Sequence[Row], predictor: Predictor) -> Validation:
 
     with progress(len(rows)) as on_row:
         return validate(rows, predictor=predictor, on_row=on_row)
+
+
+def _write(
+    found: Validation, rows: Sequence[Row], options: dict[str, Any], language: Language
+) -> None:
+    """The files that were asked for."""
+    if options["export"] is not None:
+        from tokenroom.validation.rows import row_data
+
+        text = json.dumps(row_data(rows[0]), ensure_ascii=False) + "\n"
+        try:
+            options["export"].write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise CommandLineError(
+                f"--export {options['export']} cannot be written: {error.strerror}"
+            ) from error
+    if options["markdown"] is not None:
+        from tokenroom.reports.validation_markdown import write_markdown
+
+        write_markdown(found, options["markdown"], language)
+    if options["plot"] is not None:
+        from tokenroom.reports.validation_plot import plot_validation
+
+        plot_validation(found, options["plot"], language)

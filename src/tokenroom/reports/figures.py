@@ -75,3 +75,16 @@ class Curve:
     label: str
     xs: Sequence[float]
     ys: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cloud:
+    """Points of one kind in a scatter plot.
+
+    Attributes:
+        label: What they are called.
+        points: (abscissa, ordinate), all above 0.
+    """
+
+    label: str
+    points: Sequence[tuple[float, float]]

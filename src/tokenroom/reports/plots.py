@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tokenroom.errors import TokenroomError
-from tokenroom.reports.figures import Bar, Curve
+from tokenroom.reports.figures import Bar, Cloud, Curve
 from tokenroom.reports.messages import Language, message
 from tokenroom.units import GIB, format_gib
 
@@ -172,6 +172,76 @@ def plot_curves(
         figure.canvas.draw()
         _label_ends(axes, ends)
         _save(figure, file)
+
+
+def plot_scatter(
+    panels: Sequence[tuple[str, Sequence[Cloud]]],
+    file: Path,
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+) -> None:
+    """Clouds of points on logarithmic axes, the line where both are equal and 10% around it.
+
+    Args:
+        panels: Pictures side by side, each with its title and clouds; none draws empty axes.
+        file: Where to; the suffix decides the format.
+        title: What the picture says.
+        x_label: Of the axis of abscissae.
+        y_label: Of the axis of ordinates.
+
+    Raises:
+        TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
+    """
+    with _style(file):
+        figure = _figure(width=1.2 + 4.8 * max(1, len(panels)), height=5.2)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11.5, color=_INK, fontweight="bold")
+        drawn = panels or (("", ()),)
+        for place, (name, clouds) in enumerate(drawn, start=1):
+            axes = figure.add_subplot(1, len(drawn), place)
+            _draw_clouds(axes, clouds)
+            _dress(axes, title=name, y_label=y_label)
+            axes.set_xlabel(x_label, color=_QUIET, fontsize=9.5)
+        _save(figure, file)
+
+
+def _draw_clouds(axes: Axes, clouds: Sequence[Cloud]) -> None:
+    values = [value for cloud in clouds for point in cloud.points for value in point]
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    low, high = (min(values) / 1.3, max(values) * 1.3) if values else (1.0, 10.0)
+    axes.set_xlim(low, high)
+    axes.set_ylim(low, high)
+    edge = [low, high]
+    axes.fill_between(
+        edge,
+        [value * 0.9 for value in edge],
+        [value * 1.1 for value in edge],
+        color="#e6eef2",
+        linewidth=0,
+        zorder=1,
+    )
+    axes.plot(edge, edge, color=_QUIET, linewidth=0.9, zorder=2)
+    for cloud, color, mark in zip(clouds, _cycle(len(clouds)), _marks(len(clouds)), strict=True):
+        axes.plot(
+            [x for x, _ in cloud.points],
+            [y for _, y in cloud.points],
+            linestyle="none",
+            marker=mark,
+            markersize=4.5,
+            markerfacecolor="none",
+            markeredgecolor=color,
+            label=cloud.label,
+            zorder=3,
+        )
+    if len(clouds) > 1:
+        axes.legend(loc="upper left", frameon=False, fontsize=9, labelcolor=_INK)
+
+
+def _marks(count: int) -> list[str]:
+    """Shapes of points, so that kinds differ without colour too."""
+    return ["osD^vP"[index % 6] for index in range(count)]
 
 
 def _draw_bar(axes: Axes, position: int, bar: Bar, language: Language) -> None:

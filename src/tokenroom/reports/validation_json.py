@@ -55,6 +55,7 @@ def validation_json(found: Validation, *, num_skipped: int = 0) -> dict[str, Any
         ],
         "outcomes": [_outcome(item) for item in found.outcomes],
         "unpredicted": _reasons(found.unpredicted),
+        "partly_predicted": _reasons(found.partly),
         "left_out": _reasons(found.left_out),
     }
 

@@ -8,12 +8,12 @@ from typing import Final
 VALIDATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     # key: (English, Chinese)
     "validate.summary": (
-        "{rows} rows: {figures} figures compared, {unpredicted} rows not predicted, "
-        "{left_out} left out",
-        "{rows} 行：比较了 {figures} 个数字，{unpredicted} 行无法预测，{left_out} 行不计",
+        "Rows: {rows}; figures compared: {figures}; rows not predicted: {unpredicted}; "
+        "left out: {left_out}",
+        "行数：{rows}；比较的数字：{figures}；无法预测的行：{unpredicted}；不计的行：{left_out}",
     ),
     "validate.skipped": (
-        "{count} rows could not be read and were skipped; the first: {reason}",
+        "Rows that could not be read and were skipped: {count}; the first: {reason}",
         "{count} 行无法读取，已跳过；第一处：{reason}",
     ),
     "validate.interrupted": (
@@ -55,6 +55,7 @@ VALIDATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "validate.outcome_cause": ("({cause})", "（{cause}）"),
     "validate.explained": ("cause: {cause}", "原因：{cause}"),
     "validate.unpredicted": ("Not predicted", "无法预测"),
+    "validate.partly": ("Predicted in part", "部分预测"),
     "validate.left_out": ("Left out", "不计"),
     "validate.reason": ("{id}: {reason}", "{id}：{reason}"),
     "validate.column.engine": ("engine", "引擎"),
@@ -82,10 +83,6 @@ VALIDATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "validate.plot.tokens": ("Tokens of the KV pool", "KV 池的 token 数"),
     "validate.plot.observed": ("observed", "实测"),
     "validate.plot.predicted": ("predicted", "预测"),
-    "validate.log": (
-        "{path}: {engine} {version}, {model}, {gpus} x {gpu}",
-        "{path}：{engine} {version}，{model}，{gpus} x {gpu}",
-    ),
     "validate.markdown.title": ("Predicted against observed", "预测与实测"),
     "validate.no_figures": (
         "No figure could be compared.",

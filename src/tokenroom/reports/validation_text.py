@@ -39,9 +39,14 @@ def print_validation(
     from rich.text import Text
 
     _print_rows(out, found.comparisons, language)
-    _print_groups(out, found, language)
+    if found.num_rows > 1:
+        _print_groups(out, found, language)
     _print_outcomes(out, found.outcomes, language)
-    for key, items in (("unpredicted", found.unpredicted), ("left_out", found.left_out)):
+    for key, items in (
+        ("unpredicted", found.unpredicted),
+        ("partly", found.partly),
+        ("left_out", found.left_out),
+    ):
         if items:
             out.print()
             out.print(Text(message(f"validate.{key}", language), style="bold"))
@@ -108,7 +113,7 @@ def _print_rows(out: Console, items: Sequence[Comparison], language: Language) -
             kind=kind_text(first.architecture_class, language),
             grade=first.grade,
         )
-        out.print(Text(title))
+        out.print(Text(title), soft_wrap=True)
         for item in figures:
             line = Text(
                 f"  {item.quantity:<{widths[0]}}  {figure_text(item.predicted):>{widths[1]}}"

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,6 +24,16 @@ _DRAFTING: Final = re.compile(r"^(mtp|ngram|eagle3?|medusa)\s*(?:n\s*=\s*)?(\d+)
 _LAYERS: Final = re.compile(r"^(\d+)\s*/\s*\d+$")
 _VERSION: Final = re.compile(r"\d+\.\d+(?:\.\d+)?(?:\.post\d+)?")
 _FOREIGN: Final = re.compile(r"\b(fork|plugin)\b", re.I)
+_INFERRED_PARALLEL: Final = re.compile(r"tensor parallel (\d+)")
+_PARALLEL_FLAGS: Final = frozenset(
+    {
+        *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"),
+        *("tp", "tp_size", "pp", "pp_size", "dp", "dp_size", "world_size"),
+    }
+)
+_SECRET_NAME: Final = r"[\w-]*(?:api[-_]?key|token|password|secret)"
+_SECRET_FLAG: Final = re.compile(rf"--?{_SECRET_NAME}", re.I)
+_SECRET_VALUE: Final = re.compile(rf"^((?:--?)?{_SECRET_NAME})=.*", re.I | re.S)
 #: Quantisation that vLLM applies to plain weights while loading (--quantization).
 _ONLINE: Final = frozenset({"fp8", "bitsandbytes"})
 
@@ -33,12 +44,14 @@ class Spelling:
 
     Attributes:
         start: Words up to the model.
+        tensor_parallel: Its name for the tensor-parallel size, None where GPUs are used unasked.
         names: Names in rows whose flag is spelt otherwise, None where the flag says nothing about
             memory.
         values: Rules for values that are no plain text or number.
     """
 
     start: tuple[str, ...]
+    tensor_parallel: str | None = None
     names: Mapping[str, str | None] = field(default_factory=dict)
     values: Mapping[str, Callable[[str, Any], Any]] = field(default_factory=dict)
 
@@ -84,6 +97,7 @@ def _on_off(name: str, value: Any) -> Any:
 _SPELLINGS: Final[Mapping[str, Spelling]] = {
     "vllm": Spelling(
         start=("vllm", "serve"),
+        tensor_parallel="tensor_parallel_size",
         names={
             "world_size": None,
             "api_server_count": None,
@@ -103,10 +117,12 @@ _SPELLINGS: Final[Mapping[str, Spelling]] = {
     ),
     "sglang": Spelling(
         start=("python", "-m", "sglang.launch_server", "--model-path"),
+        tensor_parallel="tp",
         names={"nodes": "--nnodes", "trust_remote_code": None},
     ),
     "tensorrt-llm": Spelling(
         start=("trtllm-serve",),
+        tensor_parallel="tp",
         names={
             "tp": "--tp_size",
             "pp": "--pp_size",
@@ -131,6 +147,9 @@ _SPELLINGS: Final[Mapping[str, Spelling]] = {
             "split_mode": "-sm",
             "tensor_split": "-ts",
             "n_layer": None,
+            "frontend": None,
+            "layers_offload": None,
+            "layers_requested": None,
         },
         values={"ngl": _offloaded, "flash_attn": _on_off},
     ),
@@ -155,11 +174,11 @@ def command_words(row: Row, *, quantized: bool) -> tuple[str, ...]:
     """
     spelling = _SPELLINGS[row.engine]
     words = [*spelling.start, row.model or ""]
-    for name, raw in row.flags.items():
+    for name, raw in (_parallel_sizes(row, spelling) | dict(row.flags)).items():
         if spelling.names.get(name, "") is None:
             continue
         value = plain_value(name, raw)
-        if value is None:
+        if value is None or value in ("default", "defaults"):
             continue
         if name in spelling.values:
             value = _ruled(spelling.values[name], name, value)
@@ -172,6 +191,16 @@ def command_words(row: Row, *, quantized: bool) -> tuple[str, ...]:
                 )
         words += _flag_words(spelling, name, value, row.engine)
     return tuple(words)
+
+
+def _parallel_sizes(row: Row, spelling: Spelling) -> dict[str, int]:
+    """The tensor-parallel size of a row that states none: what it infers, else all its GPUs."""
+    if spelling.tensor_parallel is None or not _PARALLEL_FLAGS.isdisjoint(row.flags):
+        return {}
+    for text in row.inferred:
+        if match := _INFERRED_PARALLEL.fullmatch(text):
+            return {spelling.tensor_parallel: int(match[1])}
+    return {spelling.tensor_parallel: row.gpus} if row.gpus and row.gpus > 1 else {}
 
 
 def plain_value(name: str, value: Any) -> Any:
@@ -229,3 +258,18 @@ def _flag_words(spelling: Spelling, name: str, value: Any, engine: str) -> list[
     if isinstance(value, list | tuple):
         return [flag, *map(str, value)]
     return [flag, str(value)]
+
+
+def plain_command(words: Sequence[str]) -> str:
+    """A command as text that can be shown: values of keys, tokens and passwords are left out."""
+    shown: list[str] = []
+    hidden = False
+    for word in words:
+        if hidden and not word.startswith("-"):
+            shown.append("HIDDEN")
+        elif match := _SECRET_VALUE.match(word):
+            shown.append(f"{match[1]}=HIDDEN")
+        else:
+            shown.append(word)
+        hidden = _SECRET_FLAG.fullmatch(word) is not None
+    return " ".join(shown) if len(shown) == 1 else shlex.join(shown)

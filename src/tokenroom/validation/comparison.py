@@ -12,11 +12,8 @@ from tokenroom.units import GIB
 from tokenroom.validation.architecture import architecture_class
 from tokenroom.validation.explanations import Explanations
 from tokenroom.validation.prediction import Prediction
-from tokenroom.validation.quantities import numeric, predicted_figure
+from tokenroom.validation.quantities import FROM_KV, numeric, predicted_figure, rests_on_cache
 from tokenroom.validation.rows import COUNTED_GRADES, Row
-
-FROM_KV: Final = "kv_tokens_from_kv_gib"
-"""Tokens of the pool, from the memory that the engine itself says it has for it."""
 
 _ROUNDING: Final = 0.005
 """Half of the last digit of a size printed with two decimals."""
@@ -32,7 +29,7 @@ class Comparison:
         id: Of the row.
         engine: Its engine.
         engine_version: The version whose rules were applied.
-        quantity: Name in the row's ``reported``, or :data:`FROM_KV`.
+        quantity: Name in the row's ``reported``, or ``kv_tokens_from_kv_gib``.
         architecture_class: Kind of the model.
         grade: Of the row.
         predicted: In the quantity's own unit.
@@ -126,6 +123,8 @@ def compare(
         return
     kind = architecture_class(result.deployment.spec)
     for quantity, predicted, observed in _figures(row, result):
+        if prediction.cache_only and not rests_on_cache(row.engine, quantity):
+            continue
         key = (configuration, quantity)
         yield Comparison(
             id=row.id,
@@ -147,7 +146,7 @@ def check_outcome(
 ) -> OutcomeCheck | None:
     """Whether a start or a failure for want of memory was foreseen; None for other outcomes."""
     row, result = prediction.row, prediction.result
-    if result is None or row.outcome is None:
+    if result is None or row.outcome is None or prediction.cache_only:
         return None
     observed = _STARTED if row.outcome == _STARTED else _NO_ROOM
     if observed == _NO_ROOM and row.outcome.split()[0] != _NO_ROOM:

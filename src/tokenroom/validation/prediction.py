@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from tokenroom.models.spec import ModelSpec
 from tokenroom.units import GIB
 from tokenroom.validation.commands import command_words, engine_version, has_command
 from tokenroom.validation.explanations import known_versions
+from tokenroom.validation.models import FoundModel, find_model
 from tokenroom.validation.quantities import numeric
 from tokenroom.validation.rows import Row
 
@@ -39,11 +39,15 @@ class Prediction:
         row: The row.
         result: The fit; None when there is none.
         reason: Why there is none; empty otherwise.
+        cache_only: The weights are another copy's: only figures of the cache alone hold.
+        note: What is missing, empty when nothing is.
     """
 
     row: Row
     result: FitResult | None
     reason: str = ""
+    cache_only: bool = False
+    note: str = ""
 
 
 class Predictor:
@@ -60,28 +64,32 @@ class Predictor:
         self._catalogue = catalogue if catalogue is not None else load_catalogue()
         self._load = load
         self._gpu = gpu
-        self._models: dict[str, ModelSpec | TokenroomError] = {}
+        self._models: dict[tuple[str, str], FoundModel | TokenroomError] = {}
 
     def predict(self, row: Row) -> Prediction:
         """The fit that answers a row, or the sentence that says why there is none."""
         try:
-            return Prediction(row=row, result=self._fit(row))
+            return self._fit(row)
         except TokenroomError as error:
             return Prediction(row=row, result=None, reason=str(error))
 
-    def _fit(self, row: Row) -> FitResult:
+    def _fit(self, row: Row) -> Prediction:
         if row.engine not in engine_names() or not has_command(row.engine):
             raise RowError(f"engine {row.engine} is not known; known are {_listed()}")
         if row.model is None:
             raise RowError("the row names no model")
         version = engine_version(row) or known_versions().get(row.id)
         accelerator = self._accelerator(row)
-        spec = self._model(row.model)
+        found = self._model(row.model, row.engine)
+        spec = found.spec
+        if not found.cache_type_known and "kv_cache_dtype" not in row.flags:
+            raise RowError(f"the checkpoint of {row.model} may ask for another type of cache")
+        quantized = spec.quantization is not None or not found.weights_known
         command: str | tuple[str, ...]
         if row.command is not None:
             command = row.command
         else:
-            command = command_words(row, quantized=spec.quantization is not None)
+            command = command_words(row, quantized=quantized)
         parsed = command_parser(row.engine)(command, environment={}, version=version)
         unknown = [
             flag
@@ -90,7 +98,7 @@ class Predictor:
         ]
         if unknown and row.command is None:
             raise RowError(next(iter(parsed.notes), f"the engine has no flag {unknown[0]}"))
-        return fit(
+        result = fit(
             spec,
             accelerator,
             gpus=row.gpus,
@@ -98,14 +106,18 @@ class Predictor:
             settings=parsed.settings,
             notes=parsed.notes,
         )
+        return Prediction(
+            row=row, result=result, cache_only=not found.weights_known, note=found.note
+        )
 
-    def _model(self, name: str) -> ModelSpec:
-        if name not in self._models:
+    def _model(self, name: str, engine: str) -> FoundModel:
+        key = (name, engine)
+        if key not in self._models:
             try:
-                self._models[name] = self._load(os.fspath(name))
+                self._models[key] = find_model(name, engine, self._load)
             except TokenroomError as error:
-                self._models[name] = error
-        found = self._models[name]
+                self._models[key] = error
+        found = self._models[key]
         if isinstance(found, TokenroomError):
             raise found
         return found

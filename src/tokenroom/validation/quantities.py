@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 from tokenroom.engines.policy import StageMemory
 from tokenroom.fitting import FitResult
 from tokenroom.units import GIB, KIB, MIB
+from tokenroom.validation.llama_cpp_quantities import CACHE_READINGS, buffer_reading
 
 Reading: TypeAlias = Callable[[FitResult], float | None]
 """A prediction in bytes or counts; None when the plan has no such figure."""
@@ -25,21 +26,39 @@ _UNITS: Final = {
 }
 
 
+FROM_KV: Final = "kv_tokens_from_kv_gib"
+"""Tokens of the pool, from the memory that the engine itself says it has for it."""
+
+
 def unit_of(quantity: str) -> int:
     """How many bytes one of a quantity's units is; 1 for bytes and counts."""
+    if quantity == FROM_KV:
+        return 1
     return next((size for end, size in _UNITS.items() if quantity.endswith(end)), 1)
 
 
 def predicted_figure(result: FitResult, engine: str, quantity: str) -> float | None:
     """What the plan says of a quantity, in the unit its name ends with; None when nothing."""
-    reading = _TABLES.get(engine, {}).get(quantity)
+    reading = _reading(engine, quantity)
     value = reading(result) if reading is not None else None
     return None if value is None else value / unit_of(quantity)
 
 
 def is_known(engine: str, quantity: str) -> bool:
     """Whether a quantity of an engine's rows has a prediction."""
-    return quantity in _TABLES.get(engine, {})
+    return quantity == FROM_KV or _reading(engine, quantity) is not None
+
+
+def rests_on_cache(engine: str, quantity: str) -> bool:
+    """Whether a quantity follows from the model's cache and the settings, whatever its weights."""
+    return quantity in _CACHE_ALONE.get(engine, frozenset())
+
+
+def _reading(engine: str, quantity: str) -> Reading | None:
+    found = _TABLES.get(engine, {}).get(quantity)
+    if found is None and engine == "llama.cpp":
+        return buffer_reading(quantity)
+    return found
 
 
 def _stage(read: Callable[[StageMemory], float]) -> Reading:
@@ -112,11 +131,58 @@ _VLLM: Final[Mapping[str, Reading]] = {
     "max_num_seqs_default": _setting("max_num_seqs"),
 }
 
+_TENSORRT_LLM: Final[Mapping[str, Reading]] = {
+    **_COMMON,
+    "blocks": lambda result: result.plan.kv_blocks,
+    "block_size": lambda result: result.plan.kv_block_size,
+    "kv_gib": _stage(lambda stage: stage.kv_pool_bytes),
+    "kv_bytes": _stage(lambda stage: stage.kv_pool_bytes),
+    "avail_for_kv_gib": _stage(
+        lambda stage: (
+            stage.total_bytes
+            - stage.context_bytes
+            - stage.weights_bytes
+            - stage.activation.num_bytes
+            - stage.non_torch.num_bytes
+            - stage.cuda_graphs.num_bytes
+        )
+    ),
+}
+
+_SGLANG: Final[Mapping[str, Reading]] = {
+    **_COMMON,
+    "kv_gib": _stage(lambda stage: stage.kv_pool_bytes),
+    "avail_start_gib": _stage(lambda stage: stage.total_bytes - stage.context_bytes),
+    "avail_before_weights_gib": _stage(lambda stage: stage.total_bytes - stage.context_bytes),
+    "avail_after_weights_gib": _stage(
+        lambda stage: stage.total_bytes - stage.context_bytes - stage.weights_bytes
+    ),
+    "avail_after_pool_gib": _stage(
+        lambda stage: (
+            stage.total_bytes - stage.context_bytes - stage.weights_bytes - stage.kv_pool_bytes
+        )
+    ),
+    "graph_gib": _stage(lambda stage: stage.cuda_graph_actual_bytes),
+    "max_running_requests": lambda result: result.plan.max_num_seqs,
+}
+
 _TABLES: Final[Mapping[str, Mapping[str, Reading]]] = {
     "vllm": _VLLM,
-    "sglang": _COMMON,
-    "tensorrt-llm": _COMMON,
-    "llama.cpp": _COMMON,
+    "sglang": _SGLANG,
+    "tensorrt-llm": _TENSORRT_LLM,
+    "llama.cpp": CACHE_READINGS,
+}
+#: Quantities that follow from the model's cache and the settings alone.
+_CACHE_ALONE: Final[Mapping[str, frozenset[str]]] = {
+    "vllm": frozenset(
+        {
+            *(FROM_KV, "block_size", "kv_needed_gib", "kv_bytes_per_token", "total_gpu_gib"),
+            *("budget_gib", "max_num_batched_tokens", "max_num_seqs_default"),
+        }
+    ),
+    "sglang": frozenset({FROM_KV, "total_gpu_gib"}),
+    "tensorrt-llm": frozenset({FROM_KV, "block_size", "total_gpu_gib"}),
+    "llama.cpp": frozenset(CACHE_READINGS),
 }
 
 

@@ -39,6 +39,7 @@ class Validation:
         comparisons: Every figure with its prediction.
         outcomes: Whether each engine started, as foreseen or not.
         unpredicted: Rows without a prediction.
+        partly: Rows of which only figures of the cache alone have one.
         left_out: Rows that are no truth or state no figure.
         interrupted: The run was stopped before its end.
     """
@@ -47,6 +48,7 @@ class Validation:
     comparisons: tuple[Comparison, ...]
     outcomes: tuple[OutcomeCheck, ...]
     unpredicted: tuple[Unpredicted, ...]
+    partly: tuple[Unpredicted, ...]
     left_out: tuple[Unpredicted, ...]
     interrupted: bool = False
 
@@ -88,6 +90,7 @@ def validate(
     comparisons: list[Comparison] = []
     outcomes: list[OutcomeCheck] = []
     unpredicted: list[Unpredicted] = []
+    partly: list[Unpredicted] = []
     left_out: list[Unpredicted] = []
     counted: set[tuple[str, str]] = set()
     done = 0
@@ -97,7 +100,7 @@ def validate(
             if reason := _left_out(row):
                 left_out.append(_without(row, reason))
             else:
-                _try(row, predictor, known, comparisons, outcomes, unpredicted, counted)
+                _try(row, predictor, known, comparisons, outcomes, unpredicted, partly, counted)
             done += 1
             if on_row is not None:
                 on_row(done, len(rows))
@@ -108,6 +111,7 @@ def validate(
         comparisons=tuple(comparisons),
         outcomes=tuple(outcomes),
         unpredicted=tuple(unpredicted),
+        partly=tuple(partly),
         left_out=tuple(left_out),
         interrupted=interrupted,
     )
@@ -120,6 +124,7 @@ def _try(
     comparisons: list[Comparison],
     outcomes: list[OutcomeCheck],
     unpredicted: list[Unpredicted],
+    partly: list[Unpredicted],
     counted: set[tuple[str, str]],
 ) -> None:
     prediction = predictor.predict(row)
@@ -140,7 +145,9 @@ def _try(
         counted.add((configuration, OUTCOME))
         outcomes.append(outcome)
     if not found and outcome is None:
-        unpredicted.append(_without(row, _nothing_known(row)))
+        unpredicted.append(_without(row, prediction.note or _nothing_known(row)))
+    elif prediction.note:
+        partly.append(_without(row, prediction.note))
 
 
 def _left_out(row: Row) -> str:

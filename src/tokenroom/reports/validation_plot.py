@@ -1,0 +1,60 @@
+"""Predicted against observed as a scatter plot: sizes on one panel, tokens on another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from tokenroom.engines.registry import engine_title
+from tokenroom.reports.figures import Cloud
+from tokenroom.reports.messages import Language, message
+from tokenroom.reports.plots import plot_scatter, usable_language
+from tokenroom.units import GIB
+from tokenroom.validation.comparison import Comparison
+from tokenroom.validation.quantities import unit_of
+from tokenroom.validation.validate import Validation
+
+_SETTINGS: Final = frozenset({"total_gpu_gib", "budget_gib", "max_concurrency_len"})
+"""Sizes that are asked for, not predicted."""
+
+
+def plot_validation(found: Validation, file: Path, language: Language) -> None:
+    """Draw every figure that counts.
+
+    Raises:
+        TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
+    """
+    language = usable_language(language)
+    shown = [item for item in found.comparisons if item.counts and item.observed > 0]
+    sizes = [
+        item for item in shown if unit_of(item.quantity) > 1 and item.quantity not in _SETTINGS
+    ]
+    tokens = [item for item in shown if "kv_tokens" in item.quantity]
+    panels = [
+        (message(f"validate.plot.{name}", language), _clouds(items))
+        for name, items in (("sizes", sizes), ("tokens", tokens))
+        if items
+    ]
+    plot_scatter(
+        panels,
+        file,
+        title=message("validate.plot.title", language),
+        x_label=message("validate.plot.observed", language),
+        y_label=message("validate.plot.predicted", language),
+    )
+
+
+def _clouds(items: Iterable[Comparison]) -> list[Cloud]:
+    """The points of each engine; sizes in GiB."""
+    points: dict[str, list[tuple[float, float]]] = {}
+    for item in items:
+        unit = unit_of(item.quantity)
+        scale = unit / GIB if unit > 1 else 1.0
+        if item.predicted > 0:
+            points.setdefault(item.engine, []).append(
+                (item.observed * scale, item.predicted * scale)
+            )
+    return [
+        Cloud(label=engine_title(engine), points=tuple(found)) for engine, found in points.items()
+    ]
