@@ -196,12 +196,11 @@ def plot_scatter(
     """
     with _style(file):
         figure = _figure(width=1.2 + 4.8 * max(1, len(panels)), height=5.2)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=11.5, color=_INK, fontweight="bold")
         drawn = panels or (("", ()),)
         for place, (name, clouds) in enumerate(drawn, start=1):
             axes = figure.add_subplot(1, len(drawn), place)
             _draw_clouds(axes, clouds)
-            _dress(axes, title=name, y_label=y_label)
+            _dress(axes, title=f"{title}\n{name}", y_label=y_label)
             axes.set_xlabel(x_label, color=_QUIET, fontsize=9.5)
         _save(figure, file)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -31,8 +31,9 @@ def plot_validation(found: Validation, file: Path, language: Language) -> None:
         item for item in shown if unit_of(item.quantity) > 1 and item.quantity not in _SETTINGS
     ]
     tokens = [item for item in shown if "kv_tokens" in item.quantity]
+    engines = list(dict.fromkeys(item.engine for item in (*sizes, *tokens)))
     panels = [
-        (message(f"validate.plot.{name}", language), _clouds(items))
+        (message(f"validate.plot.{name}", language), _clouds(items, engines))
         for name, items in (("sizes", sizes), ("tokens", tokens))
         if items
     ]
@@ -45,16 +46,21 @@ def plot_validation(found: Validation, file: Path, language: Language) -> None:
     )
 
 
-def _clouds(items: Iterable[Comparison]) -> list[Cloud]:
-    """The points of each engine; sizes in GiB."""
-    points: dict[str, list[tuple[float, float]]] = {}
-    for item in items:
-        unit = unit_of(item.quantity)
-        scale = unit / GIB if unit > 1 else 1.0
-        if item.predicted > 0:
-            points.setdefault(item.engine, []).append(
-                (item.observed * scale, item.predicted * scale)
-            )
+def _clouds(items: Sequence[Comparison], engines: Sequence[str]) -> list[Cloud]:
+    """The points of each engine, also of those without any, so that marks mean the same."""
     return [
-        Cloud(label=engine_title(engine), points=tuple(found)) for engine, found in points.items()
+        Cloud(
+            label=engine_title(engine),
+            points=tuple(
+                point for item in items if item.engine == engine and (point := _point(item))[1] > 0
+            ),
+        )
+        for engine in engines
     ]
+
+
+def _point(item: Comparison) -> tuple[float, float]:
+    """Observed and predicted; sizes in GiB."""
+    unit = unit_of(item.quantity)
+    scale = unit / GIB if unit > 1 else 1.0
+    return item.observed * scale, item.predicted * scale

@@ -23,6 +23,7 @@ _UNCERTAIN: Final = re.compile(r"\b(external|unknown|not|likely|approx\w*)\b")
 _DRAFTING: Final = re.compile(r"^(mtp|ngram|eagle3?|medusa)\s*(?:n\s*=\s*)?(\d+)$", re.I)
 _LAYERS: Final = re.compile(r"^(\d+)\s*/\s*\d+$")
 _VERSION: Final = re.compile(r"\d+\.\d+(?:\.\d+)?(?:\.post\d+)?")
+_BUILD: Final = re.compile(r"\bb\d{3,6}\b")
 _FOREIGN: Final = re.compile(r"\b(fork|plugin)\b", re.I)
 _INFERRED_PARALLEL: Final = re.compile(r"tensor parallel (\d+)")
 _PARALLEL_FLAGS: Final = frozenset(
@@ -235,7 +236,7 @@ def engine_version(row: Row) -> str | None:
     text = row.engine_version or ""
     if _FOREIGN.search(text):
         raise RowError(f"engine_version is {text!r}, which is not the engine as released")
-    match = _VERSION.search(text)
+    match = (_BUILD if row.engine == "llama.cpp" else _VERSION).search(text)
     return match[0] if match else None
 
 
