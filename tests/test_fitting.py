@@ -205,3 +205,12 @@ def test_a_quantisation_block_without_a_method_is_loaded_plain(tmp_path: Path) -
     assert recognised.plan.stages[0].weights_bytes < unnamed.plan.stages[0].weights_bytes
     assert "quantization_not_recognised" in [notice.key for notice in unnamed.notices]
     assert "quantization_not_recognised" not in [notice.key for notice in recognised.notices]
+
+
+def test_assumed_memory_of_a_gpu_is_said() -> None:
+    answer = fit("qwen3-8b", "rtx-5000-ada")
+    (notice,) = [notice for notice in answer.notices if notice.key == "gpu_memory_assumed"]
+    assert notice.values["memory_bytes"] == answer.deployment.node.accelerator.memory_bytes
+    assert "no driver figure was found" in str(notice.values["source"])
+    known = fit("qwen3-8b", "l40")
+    assert "gpu_memory_assumed" not in {notice.key for notice in known.notices}

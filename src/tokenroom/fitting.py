@@ -110,13 +110,25 @@ class FitResult:
             Notice(key="assumption", values={"text": text})
             for text in (*self.notes, *self.deployment.spec.assumptions)
         )
-        found = self.asides + assumed + self.deployment.notices + self.plan.notices
+        found = (
+            self.asides + self._gpu_notices + assumed + self.deployment.notices + self.plan.notices
+        )
         said = " ".join(self.notes)
         return tuple(
             notice
             for notice in found
             if notice.key != "unknown_flag" or str(notice.values["flag"]) not in said
         )
+
+    @property
+    def _gpu_notices(self) -> tuple[Notice, ...]:
+        """That the GPU's memory was derived instead of read from such a GPU."""
+        gpu = self.deployment.node.accelerator
+        if not gpu.memory_assumed:
+            return ()
+        source = gpu.sources.get("memory_bytes", "no source is named")
+        values = {"gpu": gpu.name, "memory_bytes": gpu.memory_bytes, "source": source}
+        return (Notice(key="gpu_memory_assumed", values=values),)
 
     @cached_property
     def kv_pool_tokens_range(self) -> tuple[int, int]:

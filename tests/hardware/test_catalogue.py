@@ -122,11 +122,15 @@ def test_an_h100_has_what_pytorch_and_the_driver_report() -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("H1000", "no GPU is called 'H1000'; near names are NVIDIA H100 80GB HBM3"),
+        ("H1000", "no GPU is called 'H1000'; near it are h100-sxm-80gb"),
         ("toaster", "no GPU is called 'toaster'; `tokenroom gpus` lists the names"),
         ("", "no GPU is called ''"),
-        ("V100 PCIe", "may be Tesla V100-PCIE-32GB or Tesla V100-PCIE-16GB; write the full name"),
-        ("RTX 4090 16GB", "known are NVIDIA GeForce RTX 4090, NVIDIA GeForce RTX 4090 48GB"),
+        (
+            "X1",
+            "its memory, such as --gpu-memory 96GiB, or describe it in a file (--gpu-file)",
+        ),
+        ("V100 PCIe", "may be v100-pcie-32gb or v100-pcie-16gb; write one of these"),
+        ("RTX 4090 16GB", "known are rtx-4090, rtx-4090-48gb; another size"),
         ("H200 (80 GB emulated)", "no GPU is called"),
         ("H100 MIG 5g.50gb", "no MIG profile 5g.50gb of NVIDIA H100 80GB HBM3 is known; known"),
         ("L40S MIG 1g.5gb", "no MIG profile 1g.5gb of NVIDIA L40S is known; give its memory"),
@@ -155,6 +159,66 @@ def test_slices_never_exceed_the_whole(gpu: str) -> None:
         part = find_accelerator(f"{gpu} MIG {record[0]}")
         assert part.memory_bytes < whole.memory_bytes * 1.001
         assert part.multiprocessors <= whole.multiprocessors
+
+
+@pytest.mark.parametrize(
+    ("words", "held", "not_held"),
+    [
+        ("rtx-40", "rtx-4090", {"l40", "a40", "p40", "m3-max-128gb", "rtx-a4000"}),
+        ("rtx 40", "rtx-4070-ti", {"rtx-3090", "l40"}),
+        ("rtx4090", "rtx-4090", {"rtx-4080"}),
+        ("4070ti", "rtx-4070-ti", {"rtx-4070"}),
+        ("a100", "a100-pcie-40gb", {"a10"}),
+        ("l40", "l40s", {"l4"}),
+        ("h100 sxm5", "h100-sxm-80gb", {"h100-pcie-80gb"}),
+        ("80gb hopper", "h800-sxm-80gb", {"a100-sxm-80gb"}),
+    ],
+)
+def test_search_goes_by_words(words: str, held: str, not_held: set[str]) -> None:
+    found = {gpu.key for gpu in search(words)}
+    assert held in found
+    assert not found & not_held
+
+
+def test_a_whole_key_is_known() -> None:
+    known = load_catalogue()
+    assert known.with_key("RTX 4090") == find_accelerator("rtx-4090")
+    assert known.with_key("a100") is None
+    assert known.slices(find_accelerator("H100"))["3g.40gb"].multiprocessors == 60
+    assert known.slices(find_accelerator("H100 MIG 3g.40gb")) == {}
+    assert search("显卡") == ()
+
+
+ECC_CARDS = {
+    "a10": 23028,
+    "a16": 15356,
+    "a40": 46068,
+    "l4": 23034,
+    "l20": 46068,
+    "l40": 46068,
+    "l40s": 46068,
+    "t4": 15360,
+}
+
+
+@pytest.mark.parametrize("key", ECC_CARDS)
+def test_cards_with_ecc_on_lose_a_sixteenth(key: str) -> None:
+    gpu = find_accelerator(key)
+    assert gpu.driver_memory_bytes == ECC_CARDS[key] * MIB
+    nominal_bytes = round(gpu.nominal_memory_bytes / 1e9) * GIB
+    assert gpu.driver_memory_bytes / nominal_bytes == pytest.approx(15 / 16, rel=1e-3)
+    assert gpu.memory_bytes < gpu.driver_memory_bytes
+    assert not gpu.memory_assumed
+
+
+def test_assumed_memory_is_marked() -> None:
+    """Exactly where the source says that it was derived from a nominal size."""
+    for gpu in load_catalogue():
+        source = gpu.sources["memory_bytes"].lower()
+        derived = "no driver figure was found" in source or source.startswith("nominal size")
+        assert gpu.memory_assumed == derived, gpu.key
+    assert find_accelerator("RTX 5000 Ada").memory_assumed
+    assert not custom_accelerator(31 * GIB, base=find_accelerator("RTX 5000 Ada")).memory_assumed
 
 
 def test_search_takes_words_in_any_field() -> None:
@@ -186,6 +250,11 @@ FILES = {
     "gpus.json": '{"accelerators": [{"name": "Acme X1", "memory": "95 GiB", '
     '"bandwidth": "2 TB/s"}]}',
     "gpus.yaml": "accelerators:\n- name: Acme X1\n  memory: 95 GiB\n  bandwidth: 2 TB/s\n",
+    "bare.toml": 'name = "Acme X1"\nmemory = "95 GiB"\nbandwidth = "2 TB/s"\n',
+    "bare.json": '{"name": "Acme X1", "memory": "95 GiB", "bandwidth": "2 TB/s"}',
+    "list.json": '[{"name": "Acme X1", "memory": "95 GiB", "bandwidth": "2 TB/s"}]',
+    "list.yaml": "- name: Acme X1\n  memory: 95 GiB\n  bandwidth: 2 TB/s\n",
+    "under.yaml": "accelerators: {name: Acme X1, memory: 95 GiB, bandwidth: 2 TB/s}\n",
 }
 
 
@@ -197,7 +266,9 @@ def test_a_file_of_the_users_extends_the_catalogue(file: str, tmp_path: Path) ->
     gpu = own.find("acme x1")
     assert gpu.memory_bytes == 95 * GIB
     assert gpu.bandwidth_bytes_per_second == 2e12
+    assert gpu.custom
     assert own.find("H100").key == "h100-sxm-80gb"
+    assert not own.find("H100").custom
 
 
 def test_the_environment_names_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,8 +295,12 @@ def test_a_users_entry_takes_the_place_of_a_bundled_one(tmp_path: Path) -> None:
         ("gpus.json", "{", "gpus.json is not valid JSON"),
         ("gpus.yaml", "a: [", "gpus.yaml is not valid YAML"),
         ("gpus.txt", "", "may be .toml, .json, .yaml or .yml"),
-        ("gpus.json", "[]", "gpus.json has no list 'accelerators'"),
-        ("gpus.json", '{"accelerators": {}}', "gpus.json has no list 'accelerators'"),
+        ("gpus.json", "[]", "gpus.json describes no GPU; write one with its name and memory"),
+        ("gpus.json", '{"accelerators": {}}', "gpus.json describes no GPU"),
+        ("gpus.json", '{"gpus": []}', "gpus.json describes no GPU"),
+        ("gpus.yaml", "X1", "gpus.yaml describes no GPU"),
+        ("gpus.toml", 'name = "X1"\n', "the GPU in gpus.toml has no memory"),
+        ("gpus.toml", 'name = "X1"\nmemory = "9 GiB"\nram = 1\n', "has an unknown field 'ram'"),
         ("gpus.json", '{"accelerators": [3]}', "accelerators[0] in gpus.json is 3"),
         (
             "gpus.json",

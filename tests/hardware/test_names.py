@@ -2,7 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenroom.hardware.names import PartName, read_name, split_count, without_remark
+from tokenroom.hardware.names import (
+    PartName,
+    read_name,
+    search_words,
+    split_count,
+    without_remark,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +41,10 @@ def test_names_are_taken_apart(text: str, part: PartName) -> None:
         ("H100 x8", 8, "H100"),
         ("RTX 4090 x 2", 2, "RTX 4090"),
         ("H100x8", 8, "H100"),
+        ("h100:2", 2, "h100"),
+        ("RTX 4090 : 4", 4, "RTX 4090"),
+        ("h100:0", None, "h100:0"),
+        (":2", None, ":2"),
         ("RTX 4090", None, "RTX 4090"),
         ("RX 580", None, "RX 580"),
         ("7900 XTX", None, "7900 XTX"),
@@ -44,6 +54,12 @@ def test_names_are_taken_apart(text: str, part: PartName) -> None:
 )
 def test_counts_are_split_off(text: str, count: int | None, name: str) -> None:
     assert split_count(text) == (count, name)
+
+
+def test_words_of_a_name() -> None:
+    assert search_words("NVIDIA GeForce RTX4090") == ("nvidia", "geforce", "rtx", "4090")
+    assert search_words("a100-SXM4-80GB") == ("a100", "sxm", "80gb")
+    assert search_words("---") == ()
 
 
 def test_a_remark_is_dropped_unless_it_states_a_size() -> None:
@@ -56,4 +72,5 @@ def test_a_remark_is_dropped_unless_it_states_a_size() -> None:
 def test_any_text_is_read_without_failing(text: str) -> None:
     read_name(text)
     split_count(text)
+    search_words(text)
     without_remark(text)

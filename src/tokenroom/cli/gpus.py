@@ -25,29 +25,51 @@ def command(
 ) -> int:
     """The GPUs tokenroom knows, with their figures and sources.
 
-    WORDs narrow the list; a GPU's name shows that one alone, with the source of each figure.
+    WORDs narrow the list to the GPUs that have all of them: each begins a word of the name, vendor
+    or architecture (rtx 40, a100, hopper nvl). What matches alone, or by its whole key
+    (h100-sxm-80gb), is shown with the source of each figure. A MIG slice has the name of its GPU
+    and of its profile: "H100 MIG 3g.40gb"; the profiles are among the details of the GPU.
     """
-    found = _found(load_catalogue(gpu_file), " ".join(words))
+    catalogue = load_catalogue(gpu_file)
+    wanted = " ".join(words)
     if as_json:
-        print_json([accelerator_json(gpu) for gpu in found])
+        found = _named(catalogue, wanted) or catalogue.search(wanted)
+        print_json([accelerator_json(gpu, catalogue.slices(gpu)) for gpu in found])
         return 0 if found else 1
-    if not found:
-        console(stderr=True).print(message("gpus.none", language, words=" ".join(words)))
+    shown, listed = _found(catalogue, wanted)
+    if shown is None and not listed:
+        console(stderr=True).print(message("gpus.none", language, words=wanted))
         return 1
     out = console()
-    if len(found) == 1:
-        out.print(accelerator_details(found[0], language))
-    else:
-        out.print(accelerator_table(found, language))
+    if shown is not None:
+        out.print(accelerator_details(shown, catalogue.slices(shown), language))
+    if listed:
+        if shown is not None:
+            out.print()
+            out.print(message("gpus.others", language))
+        out.print(accelerator_table(listed, language))
         out.print(message("gpus.footer", language), style="dim")
     return 0
 
 
-def _found(catalogue: Catalogue, words: str) -> tuple[Accelerator, ...]:
-    """The one GPU that has this name, else those that hold the words."""
-    if words:
-        try:
-            return (catalogue.find(words),)
-        except HardwareError:
-            pass  # not a name: a search
-    return catalogue.search(words)
+def _named(catalogue: Catalogue, words: str) -> tuple[Accelerator, ...]:
+    """The one GPU that ``fit`` would take for this name."""
+    try:
+        return (catalogue.find(words),) if words else ()
+    except HardwareError:
+        return ()
+
+
+def _found(catalogue: Catalogue, words: str) -> tuple[Accelerator | None, tuple[Accelerator, ...]]:
+    """The GPU to show in full, if there is one, and the others to list.
+
+    A whole key comes before a search, and a search before other ways to write one name: "a100"
+    lists the A100s, although the name alone means one of them.
+    """
+    if not words:
+        return None, catalogue.search("")
+    shown = catalogue.with_key(words)
+    listed = tuple(gpu for gpu in catalogue.search(words) if gpu != shown)
+    if shown is None and not listed:
+        listed = _named(catalogue, words)
+    return (listed[0], ()) if shown is None and len(listed) == 1 else (shown, listed)

@@ -18,6 +18,8 @@ class Accelerator:
         architecture: ``"hopper"``, ``"ada"``, ``"cdna3"``, ...
         compute_capability: (major, minor) for NVIDIA, None otherwise.
         memory_bytes: Memory as PyTorch sees it (total of ``mem_get_info``); engines share it out.
+        memory_assumed: ``memory_bytes`` was derived from the nominal size; nobody was found to have
+            read it from such a part.
         driver_memory_bytes: Memory as the driver's tool reports it, None when unknown.
         nominal_memory_bytes: The marketing size.
         bandwidth_bytes_per_second: Peak memory bandwidth.
@@ -40,6 +42,7 @@ class Accelerator:
     architecture: str = ""
     compute_capability: tuple[int, int] | None = None
     memory_bytes: int
+    memory_assumed: bool = False
     driver_memory_bytes: int | None = None
     nominal_memory_bytes: int
     bandwidth_bytes_per_second: float | None = None

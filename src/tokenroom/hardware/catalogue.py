@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,8 +17,14 @@ from typing import Any, Final, TypeAlias
 
 from tokenroom.errors import HardwareError
 from tokenroom.hardware.accelerator import Accelerator
-from tokenroom.hardware.names import PartName, read_name, split_count, without_remark
-from tokenroom.hardware.records import MOST_BYTES, Record, Slice, read_record
+from tokenroom.hardware.names import (
+    PartName,
+    read_name,
+    search_words,
+    split_count,
+    without_remark,
+)
+from tokenroom.hardware.records import FIELDS, MOST_BYTES, Record, Slice, read_record
 from tokenroom.units import GIB
 
 ENVIRONMENT_VARIABLE: Final = "TOKENROOM_GPUS"
@@ -30,13 +36,20 @@ _BUNDLED: Final = Path(__file__).parent / "data" / "accelerators.json"
 class Catalogue:
     """Accelerators by name. Build it with :func:`load_catalogue`."""
 
-    def __init__(self, items: Sequence[_Item], legend: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        items: Sequence[_Item],
+        legend: Mapping[str, str],
+        custom: Set[str] = frozenset(),
+    ) -> None:
         """Index the names of ``items``, pairs of raw record and how to call it in an error.
 
-        Of two items with the same key or the same name, the later one counts.
+        Of two items with the same key or the same name, the later one counts. Those with a key
+        in ``custom`` are the user's own.
         """
         self._items = {item["key"]: (item, where) for item, where in items}
         self._legend = legend
+        self._custom = custom
         self._records: dict[str, Record] = {}
         self._index: dict[str, dict[int | None, list[str]]] = {}
         for key, (item, _) in self._items.items():
@@ -71,31 +84,42 @@ class Catalogue:
                     return record.accelerator
                 return _cut(record, part.slice_profile)
             if keys:
-                names = " or ".join(self._items[key][0]["name"] for key in keys)
-                raise HardwareError(f"GPU {name!r} may be {names}; write the full name")
+                raise HardwareError(f"GPU {name!r} may be {' or '.join(keys)}; write one of these")
         raise HardwareError(self._unknown(name))
 
     def search(self, words: str) -> tuple[Accelerator, ...]:
-        """Every part whose key, names, vendor or architecture hold all of ``words``."""
-        wanted = [read_name(word).family or word.lower() for word in words.split()]
+        """Every part of which each of ``words`` begins a word.
+
+        Words are those of its key, names, vendor and architecture, and what follows them written
+        together: ``"4070ti"`` finds ``"RTX 4070 Ti"``, while ``"40"`` does not find ``"A40"``.
+        """
+        wanted = search_words(words)
+        if not wanted and words.strip():
+            return ()
         found = []
         for key, (item, _) in self._items.items():
-            texts = _names(item)
-            text = " ".join(
-                [*texts, item.get("vendor", "nvidia"), item.get("architecture", "")]
-            ).lower()
-            compact = " ".join(read_name(one).family for one in texts)
-            if all(
-                word in compact or raw.lower() in text
-                for word, raw in zip(wanted, words.split(), strict=True)
-            ):
+            texts = (*_names(item), item.get("vendor", "nvidia"), item.get("architecture", ""))
+            held = [ending for text in texts for ending in _endings(search_words(text))]
+            if all(any(ending.startswith(word) for ending in held) for word in wanted):
                 found.append(self._record(key).accelerator)
         return tuple(found)
+
+    def with_key(self, words: str) -> Accelerator | None:
+        """The part whose key has exactly these words (``"RTX 4090"`` means ``rtx-4090``)."""
+        key = "-".join(search_words(words))
+        return self._record(key).accelerator if key in self._items else None
+
+    def slices(self, accelerator: Accelerator) -> Mapping[str, Slice]:
+        """The MIG profiles that a part of this catalogue can be cut into, by name."""
+        return self._record(accelerator.key).slices if accelerator.key in self._items else {}
 
     def _record(self, key: str) -> Record:
         if key not in self._records:
             item, where = self._items[key]
-            self._records[key] = read_record(item, where, self._legend)
+            record = read_record(item, where, self._legend)
+            if key in self._custom:
+                record = replace(record, accelerator=replace(record.accelerator, custom=True))
+            self._records[key] = record
         return self._records[key]
 
     def _match(self, part: PartName) -> list[str]:
@@ -114,8 +138,10 @@ class Catalogue:
         part = read_name(split_count(name)[1])
         siblings = _distinct(self._index.get(part.family, {}))
         if siblings:
-            names = ", ".join(self._items[key][0]["name"] for key in siblings)
-            return f"no GPU {name!r} is known with that memory; known are {names}"
+            return (
+                f"no GPU {name!r} is known with that memory; known are {', '.join(siblings)}"
+                "; another size can be given with --gpu-memory"
+            )
         from difflib import get_close_matches  # only needed to help after a mistake
 
         near = _distinct(
@@ -124,11 +150,11 @@ class Catalogue:
                 for family in get_close_matches(part.family, self._index, n=4, cutoff=0.6)
             }
         )
-        hint = ", ".join(self._items[key][0]["name"] for key in near)
         return (
             f"no GPU is called {name!r}; "
-            + (f"near names are {hint}" if hint else "`tokenroom gpus` lists the names")
-            + "; a part that is not listed can be described in a file (--gpu-file)"
+            + (f"near it are {', '.join(near)}" if near else "`tokenroom gpus` lists the names")
+            + "; for a part that is not listed give its memory, such as --gpu-memory 96GiB, or"
+            " describe it in a file (--gpu-file)"
         )
 
 
@@ -194,9 +220,10 @@ def custom_accelerator(
     if memory_bytes != base.memory_bytes:
         changed["memory_bytes"] = changed["nominal_memory_bytes"] = memory_bytes
         changed["driver_memory_bytes"] = None
+        changed["memory_assumed"] = False
     if bandwidth is not None:
         changed["bandwidth_bytes_per_second"] = bandwidth
-    given = {name: "given by the user" for name, value in changed.items() if value is not None}
+    given = {name: "given by the user" for name, value in changed.items() if value}
     return replace(
         base,
         **changed,
@@ -216,12 +243,9 @@ def _bundled() -> Catalogue:
 
 def _extend(items: Iterable[_Item], legend: Mapping[str, str], raw: object, file: str) -> Catalogue:
     """The bundled items less those a user's file gives anew by key or name, and the user's."""
-    if not isinstance(raw, Mapping) or not isinstance(raw.get("accelerators"), list):
-        raise HardwareError(f"{file} has no list 'accelerators'; give one table a GPU in it")
     own: list[_Item] = []
     claimed: set[PartName] = set()
-    for position, item in enumerate(raw["accelerators"]):
-        where = f"accelerators[{position}] in {file}"
+    for item, where in _entries(raw, file):
         accelerator = read_record(item, where).accelerator
         if any(accelerator.key == other["key"] for other, _ in own):
             raise HardwareError(
@@ -234,7 +258,20 @@ def _extend(items: Iterable[_Item], legend: Mapping[str, str], raw: object, file
         aliases = [name for name in item.get("aliases", ()) if read_name(name) not in claimed]
         if claimed.isdisjoint({read_name(item["key"]), read_name(item["name"])}):
             kept.append(({**item, "aliases": aliases}, where))
-    return Catalogue([*kept, *own], legend)
+    return Catalogue([*kept, *own], legend, custom={item["key"] for item, _ in own})
+
+
+def _entries(raw: object, file: str) -> list[tuple[Any, str]]:
+    """The GPUs of a user's file: one, a list, or either under ``accelerators``; and their names."""
+    held = raw["accelerators"] if isinstance(raw, Mapping) and "accelerators" in raw else raw
+    if isinstance(held, list) and held:
+        return [(item, f"accelerators[{index}] in {file}") for index, item in enumerate(held)]
+    if isinstance(held, Mapping) and any(name in FIELDS for name in held):
+        return [(held, f"the GPU in {file}")]
+    raise HardwareError(
+        f"{file} describes no GPU; write one with its name and memory, such as "
+        '{"name": "My GPU", "memory": "95 GiB"} in JSON, or a list of them'
+    )
 
 
 def _read_file(path: Path) -> object:
@@ -280,6 +317,12 @@ def _names(item: Mapping[str, Any]) -> tuple[str, ...]:
     return item["key"], item["name"], *item.get("aliases", ())
 
 
+def _endings(words: Sequence[str]) -> Iterator[str]:
+    """What follows from each word on, written together."""
+    for index in range(len(words)):
+        yield "".join(words[index:])
+
+
 def _spellings(name: str) -> Iterator[str]:
     """The name as written, without its count, and without a closing remark."""
     yield name
@@ -317,6 +360,7 @@ def _cut(record: Record, profile: str) -> Accelerator:
         name=f"{whole.name} MIG {profile}",
         aliases=(),
         memory_bytes=cut.memory_bytes,
+        memory_assumed=False,
         driver_memory_bytes=None,
         nominal_memory_bytes=int(profile.split(".")[1][:-2]) * 10**9,
         bandwidth_bytes_per_second=bandwidth * cut.memory_eighths / 8 if bandwidth else None,

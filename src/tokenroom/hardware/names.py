@@ -20,6 +20,7 @@ _COUNT_FIRST: Final = re.compile(
     r"\s*(?:([1-9]\d{0,2})x|([1-9]\d{0,4})(?:\s+x\s+|\s*[×*]\s*))\s*(\S.*)", re.IGNORECASE
 )
 _COUNT_LAST: Final = re.compile(r"\s*(.*\S)(?:(?<=\d)|\s)\s*[x×*]\s*([1-9]\d{0,4})\s*", re.I)
+_COUNT_AFTER_COLON: Final = re.compile(r"\s*(.*[^\s:])\s*:\s*([1-9]\d{0,4})\s*")
 _NOISE: Final = frozenset(
     {
         *("nvidia", "geforce", "tesla", "amd", "radeon", "instinct", "intel", "apple"),
@@ -70,6 +71,20 @@ def read_name(text: str) -> PartName:
     return PartName(family, memory_gb, found[1] if found else None)
 
 
+def search_words(text: str) -> tuple[str, ...]:
+    """The words of a name or of a search, in lower case: ``"rtx-4090"`` and ``"RTX4090"`` hold two.
+
+    Spellings of one form factor (``sxm4``, ``sxm5``) become one.
+    """
+    words: list[str] = []
+    for token in _TOKEN.findall(text.lower()):
+        brand = _BRAND.fullmatch(token)
+        if brand:
+            words.append(token[: brand.start(1)])
+        words.append(brand[1] if brand else _SAME.get(token, token))
+    return tuple(words)
+
+
 def without_remark(text: str) -> str | None:
     """The name without a closing remark in brackets; None when there is none to drop.
 
@@ -82,14 +97,14 @@ def without_remark(text: str) -> str | None:
 
 
 def split_count(text: str) -> tuple[int | None, str]:
-    """A count written with a name: ``"8xH100"`` or ``"H100 x8"`` gives (8, ``"H100"``).
+    """A count written with a name: ``"8xH100"``, ``"H100 x8"`` and ``"H100:8"`` give (8, "H100").
 
     The count is None when none is written. ``"7900 XTX"`` and ``"RTX 4090"`` hold none.
     """
     first = _COUNT_FIRST.fullmatch(text)
     if first:
         return int(first[1] or first[2]), first[3].strip()
-    last = _COUNT_LAST.fullmatch(text)
+    last = _COUNT_LAST.fullmatch(text) or _COUNT_AFTER_COLON.fullmatch(text)
     if last:
         return int(last[2]), last[1]
     return None, text.strip()

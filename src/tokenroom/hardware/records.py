@@ -1,13 +1,14 @@
 """One accelerator's record in a catalogue file, checked field by field.
 
 The bundled catalogue and the files that users write have the same format: a mapping with a list
-``accelerators`` whose items hold
+``accelerators``, in a user's file also that list alone or a single item, whose items hold
 
 * ``name`` and ``memory`` (as PyTorch sees it), the two required fields;
 * ``key``, ``aliases``, ``vendor``, ``architecture``, ``compute_capability``;
 * ``driver_memory``, ``nominal_memory``: sizes like ``memory``, ``"79.19 GiB"`` or whole bytes;
 * ``bandwidth``, ``link_bandwidth``, ``pcie_bandwidth``: ``"3350 GB/s"`` or bytes a second;
 * ``dense_tflops``: 10**12 operations a second by type, without sparsity;
+* ``memory_assumed``, whether ``memory`` was derived rather than read from such a part;
 * ``link``, ``multiprocessors``, ``unified_memory``;
 * ``mig``: by profile, ``memory``, ``multiprocessors`` and ``memory_eighths``, the share of the
   memory system a slice gets;
@@ -35,7 +36,7 @@ MOST_BYTES: Final = 2**60
 """A size beyond this is a slip of the pen, not a memory."""
 
 _SIZE_WANTED: Final = "a size with its unit, such as '79.19 GiB', or whole bytes"
-_FIELDS: Final = (
+FIELDS: Final = (
     "key",
     "name",
     "aliases",
@@ -43,6 +44,7 @@ _FIELDS: Final = (
     "architecture",
     "compute_capability",
     "memory",
+    "memory_assumed",
     "driver_memory",
     "nominal_memory",
     "bandwidth",
@@ -119,6 +121,7 @@ def read_record(raw: object, where: str, legend: Mapping[str, str] | None = None
         architecture=reader.text("architecture") or "",
         compute_capability=reader.capability(),
         memory_bytes=memory_bytes,
+        memory_assumed=reader.flag("memory_assumed"),
         driver_memory_bytes=reader.size("driver_memory"),
         nominal_memory_bytes=reader.size("nominal_memory") or memory_bytes,
         bandwidth_bytes_per_second=reader.rate("bandwidth"),
@@ -146,10 +149,10 @@ class _Reader:
 
     def refuse_unknown(self) -> None:
         for name in self._raw:
-            if name not in _FIELDS:
+            if name not in FIELDS:
                 raise HardwareError(
                     f"{self._where} has an unknown field {reprlib.repr(name)}; the fields are "
-                    f"{', '.join(_FIELDS)}"
+                    f"{', '.join(FIELDS)}"
                 )
 
     def text(self, name: str) -> str | None:

@@ -246,6 +246,12 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "每一步权重都要经过 PCIe：慢得多",
     ),
     "notice.assumption": ("{text}", "{text}"),
+    "notice.gpu_memory_assumed": (
+        "the memory of {gpu}, {memory_bytes}, is assumed: {source}; if you know what PyTorch or the "
+        "engine prints, give it with --gpu-memory",
+        "{gpu} 的显存 {memory_bytes} 为推定值：{source}。若知道 PyTorch 或引擎显示的数值，"
+        "请用 --gpu-memory 给出",
+    ),
     "notice.unknown_flag": (
         "the engine has no flag {flag}; it was left out",
         "引擎没有参数 {flag}，已忽略",

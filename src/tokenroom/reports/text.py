@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tokenroom.hardware.accelerator import Accelerator
+from tokenroom.hardware.records import Slice
 from tokenroom.reports.messages import Language, message
 from tokenroom.units import GIB, format_count, format_gib, format_parameters
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Group, RenderableType
     from rich.table import Table
 
     from tokenroom.models.catalogue import Entry
@@ -21,16 +22,15 @@ def accelerator_table(accelerators: Sequence[Accelerator], language: Language) -
     """One line a GPU: memory, bandwidth, dense rates and link."""
     table = _table()
     table.add_column(message("gpus.key", language), no_wrap=True)
-    for heading in ("memory", "bandwidth"):
+    for heading in ("memory", "bandwidth", "bf16", "fp8"):
         table.add_column(message(f"gpus.{heading}", language), justify="right", no_wrap=True)
-    for heading in ("BF16", "FP8"):
-        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(message("gpus.link", language), no_wrap=True)
     for gpu in accelerators:
         flops = gpu.flops_per_second
+        memory_gib = gpu.memory_bytes / GIB
         table.add_row(
             gpu.key,
-            f"{gpu.memory_bytes / GIB:.2f}",
+            f"~{memory_gib:.1f}" if gpu.memory_assumed else f"{memory_gib:.2f}",
             _scaled(gpu.bandwidth_bytes_per_second, 1e9, ".0f"),
             _scaled(flops.get("bf16") or flops.get("fp16"), 1e12, ".0f"),
             _scaled(flops.get("fp8"), 1e12, ".0f"),
@@ -39,21 +39,28 @@ def accelerator_table(accelerators: Sequence[Accelerator], language: Language) -
     return table
 
 
-def accelerator_details(gpu: Accelerator, language: Language) -> Group:
-    """Every figure of one GPU, then the source of each."""
+def accelerator_details(gpu: Accelerator, slices: Mapping[str, Slice], language: Language) -> Group:
+    """Every figure of one GPU with its MIG slices, then the source of each.
+
+    What the user did not say of a GPU of theirs is left out; of others it is "unknown".
+    """
     from rich.console import Group
     from rich.text import Text
 
+    memory = format_gib(gpu.memory_bytes)
+    given_nominal = not gpu.custom or gpu.nominal_memory_bytes != gpu.memory_bytes
     figures = {
         "name": gpu.name,
         "aliases": ", ".join(gpu.aliases),
         "architecture": gpu.architecture,
         "compute_capability": ".".join(map(str, gpu.compute_capability or ())),
-        "memory_bytes": format_gib(gpu.memory_bytes),
+        "memory_bytes": message("gpus.assumed", language, memory=memory)
+        if gpu.memory_assumed
+        else memory,
         "driver_memory_bytes": format_gib(gpu.driver_memory_bytes)
         if gpu.driver_memory_bytes
         else "",
-        "nominal_memory_bytes": f"{gpu.nominal_memory_bytes / 1e9:g} GB",
+        "nominal_memory_bytes": _nominal(gpu.nominal_memory_bytes) if given_nominal else "",
         "bandwidth_bytes_per_second": _rate(gpu.bandwidth_bytes_per_second),
         "flops_per_second": ", ".join(
             f"{kind.upper()} {rate / 1e12:g}" for kind, rate in gpu.flops_per_second.items()
@@ -62,25 +69,34 @@ def accelerator_details(gpu: Accelerator, language: Language) -> Group:
         "link_bytes_per_second": _rate(gpu.link_bytes_per_second),
         "pcie_bytes_per_second": _rate(gpu.pcie_bytes_per_second),
         "multiprocessors": str(gpu.multiprocessors or ""),
+        "mig": ", ".join(
+            f"{profile} ({format_gib(part.memory_bytes)})" for profile, part in slices.items()
+        ),
     }
-    unknown = message("unknown", language)
+    unknown = "" if gpu.custom else message("unknown", language)
     table = _table()
     table.show_header = False
     for column in range(2):
         table.add_column(no_wrap=not column)
     for name, figure in figures.items():
-        if figure or name != "aliases":
-            table.add_row(message(f"gpus.{name}", language), figure or unknown)
-    heading = Text(message("gpus.sources", language), style="bold")
-    sources = [
-        Text(f"{message(f'gpus.{name}', language)}: {source}", style="dim")
+        shown = figure or ("" if name in ("aliases", "mig") else unknown)
+        if shown:
+            table.add_row(message(f"gpus.{name}", language).strip(), shown)
+    parts: list[RenderableType] = [Text(gpu.key, style="bold"), table]
+    if gpu.sources:
+        parts.append(Text(message("gpus.sources", language), style="bold"))
+    parts += [
+        Text(f"{message(f'gpus.{name}', language).strip()}: {source}", style="dim")
         for name, source in gpu.sources.items()
     ]
-    return Group(Text(gpu.key, style="bold"), table, heading, *sources)
+    return Group(*parts)
 
 
-def accelerator_json(gpu: Accelerator) -> dict[str, Any]:
-    """One GPU as plain values; sizes in bytes, rates in bytes or operations a second."""
+def accelerator_json(gpu: Accelerator, slices: Mapping[str, Slice]) -> dict[str, Any]:
+    """One GPU as plain values; sizes in bytes, rates in bytes or operations a second.
+
+    ``mig`` holds the memory of each slice by its profile.
+    """
     return {
         "key": gpu.key,
         "name": gpu.name,
@@ -89,6 +105,7 @@ def accelerator_json(gpu: Accelerator) -> dict[str, Any]:
         "architecture": gpu.architecture,
         "compute_capability": list(gpu.compute_capability) if gpu.compute_capability else None,
         "memory_bytes": gpu.memory_bytes,
+        "memory_assumed": gpu.memory_assumed,
         "driver_memory_bytes": gpu.driver_memory_bytes,
         "nominal_memory_bytes": gpu.nominal_memory_bytes,
         "bandwidth_bytes_per_second": gpu.bandwidth_bytes_per_second,
@@ -98,6 +115,7 @@ def accelerator_json(gpu: Accelerator) -> dict[str, Any]:
         "pcie_bytes_per_second": gpu.pcie_bytes_per_second,
         "multiprocessors": gpu.multiprocessors,
         "unified_memory": gpu.unified_memory,
+        "mig": {profile: part.memory_bytes for profile, part in slices.items()},
         "sources": dict(gpu.sources),
     }
 
@@ -175,6 +193,13 @@ def _table() -> Table:
 
 def _scaled(value: float | None, unit: float, form: str) -> str:
     return "-" if value is None else format(value / unit, form)
+
+
+def _nominal(num_bytes: int) -> str:
+    """A nominal size in the unit it is whole in."""
+    if num_bytes % 10**9 and not num_bytes % 2**20:
+        return f"{num_bytes / GIB:g} GiB"
+    return f"{num_bytes / 1e9:g} GB"
 
 
 def _rate(value: float | None) -> str | None:
