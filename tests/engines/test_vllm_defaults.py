@@ -248,6 +248,8 @@ def test_old_gpus_fall_back_to_half() -> None:
 
 def _sizes(version: str, **given: Any) -> tuple[int, ...]:
     values = {"max_num_seqs": 256, "max_num_batched_tokens": 8192, **given}
+    if "sizes" in values:
+        values["sizes"] = tuple(values["sizes"])
     return capture_sizes(GraphRequest(**values), default_rules(version))
 
 
