@@ -47,6 +47,13 @@ _ENGINES: Final[Mapping[str, _Row]] = {
         programs=("vllm",),
         images=("vllm",),
     ),
+    "sglang": _Row(
+        title="SGLang",
+        policy=("tokenroom.engines.sglang.policy", "SGLANG"),
+        parser="tokenroom.engines.sglang.arguments",
+        programs=("sglang",),
+        images=("sglang",),
+    ),
     "tensorrt-llm": _Row(
         title="TensorRT-LLM",
         policy=("tokenroom.engines.tensorrt_llm.policy", "TENSORRT_LLM"),

@@ -189,6 +189,23 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "{available_bytes}.",
         "捕获 CUDA 图使每张 GPU 的显存达到 {needed_bytes}，而显卡只有 {available_bytes}。",
     ),
+    "refusal.static_share_too_small": (
+        "What is loaded leaves nothing for the pools: {needed_bytes} a GPU is needed inside "
+        "mem_fraction_static {fraction}, which comes to {available_bytes}; raise "
+        "--mem-fraction-static above {least} (not below 1: then nothing helps but smaller weights "
+        "or more GPUs).",
+        "加载之后没有给缓存池留下空间：mem_fraction_static {fraction} 合 {available_bytes}，"
+        "每张 GPU 需要 {needed_bytes}；请将 --mem-fraction-static 提高到 {least} 以上"
+        "（若达到 1，则只能减小权重或增加 GPU）。",
+    ),
+    "change.mem_fraction_static": (
+        "a smaller pool: fewer tokens held at once",
+        "缓存池变小：可同时容纳的 token 变少",
+    ),
+    "change.cuda_graph_max_bs": (
+        "larger batches decode without graphs: slower there",
+        "更大的批次解码时不用 CUDA 图：在那里变慢",
+    ),
     "change.max_model_len": (
         "longer requests are refused",
         "更长的请求会被拒绝",
@@ -280,6 +297,44 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "the engine starts, but a step at its peak would need {missing_bytes} more than the card "
         "has",
         "引擎能启动，但峰值步所需比显卡多 {missing_bytes}",
+    ),
+    "notice.sglang_log": (
+        "its log will say: max_total_num_tokens={tokens}, K size {k_bytes}, V size {v_bytes}; avail "
+        "mem {loaded_bytes} after loading, {pool_bytes} after the pools, {graph_bytes} after "
+        "graphs; max_running_requests={running}",
+        "其日志将显示：max_total_num_tokens={tokens}，K size {k_bytes}，V size {v_bytes}；avail mem "
+        "加载后 {loaded_bytes}，建池后 {pool_bytes}，捕获图后 {graph_bytes}；"
+        "max_running_requests={running}",
+    ),
+    "notice.sglang_runtime": (
+        "the engine starts, but nothing profiles activations: the largest prefill would need "
+        "{missing_bytes} more than is left outside mem_fraction_static and may run out of memory "
+        "while serving; lower --mem-fraction-static to about {fraction}, or the prefill chunk",
+        "引擎能启动，但它不探测激活：最大的预填充比 mem_fraction_static 之外剩余的多需要 "
+        "{missing_bytes}，服务时可能显存不足；请把 --mem-fraction-static 降到约 {fraction}，"
+        "或减小预填充块",
+    ),
+    "notice.sglang_short_pool": (
+        "the pool of {tokens} tokens is smaller than context_length {length}: longer requests are "
+        "refused, though the engine starts",
+        "缓存池只有 {tokens} 个 token，小于 context_length {length}：引擎能启动，但会拒绝更长的请求",
+    ),
+    "notice.sglang_window": (
+        "window layers have a pool of {tokens} tokens of their own beside the {full} of full layers",
+        "滑动窗口层另有 {tokens} 个 token 的池，完整层为 {full}",
+    ),
+    "notice.sglang_states": (
+        "states take {state_bytes}: max_mamba_cache_size={slots}",
+        "状态占用 {state_bytes}：max_mamba_cache_size={slots}",
+    ),
+    "notice.sglang_host_pool": (
+        "HiCache pins {host_bytes} of host memory a rank",
+        "HiCache 每个进程锁定主机内存 {host_bytes}",
+    ),
+    "notice.sglang_torchao": (
+        "torchao ({config}) quantises after loading: the GPU first holds the weights as stored, "
+        "which is what is counted",
+        "torchao（{config}）在加载之后量化：GPU 先要放下原样的权重，此处按此计算",
     ),
     "notice.per_replica": (
         "the pool is that of one of {replicas} data-parallel copies; requests count all of them",

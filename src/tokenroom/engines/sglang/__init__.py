@@ -1,0 +1,1 @@
+"""SGLang: its settings, defaults, token pools and memory."""

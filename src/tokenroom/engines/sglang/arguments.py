@@ -1,0 +1,273 @@
+"""SGLang command lines and deployment files as :class:`SGLangSettings`.
+
+``sglang serve MODEL``, ``python -m sglang.launch_server --model-path MODEL`` and their wrappers
+(docker, compose, Kubernetes), by the flags of the version.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+from tokenroom.engines.command_line import ParsedCommand, read_launches
+from tokenroom.engines.containers import Launch
+from tokenroom.engines.sglang.flags import nearest_version, parse_flags
+from tokenroom.engines.sglang.policy import SGLANG
+from tokenroom.engines.sglang.rules import NEWEST_VERSION, version_numbers
+from tokenroom.engines.sglang.settings import SGLangSettings
+from tokenroom.engines.shell import hole_in
+from tokenroom.errors import CommandLineError, DeploymentError
+from tokenroom.units import GIB
+
+_MODULES: Final = frozenset(
+    {
+        "sglang.launch_server",
+        "sglang.bench_one_batch",
+        "sglang.bench_offline_throughput",
+        "sglang.srt.server",
+    }
+)
+_TEXT_SETTINGS: Final = ("SGLANG_", "SGL_")
+_VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_OWN: Final = frozenset(item.name for item in fields(SGLangSettings)) - {
+    *("version", "environment", "unknown_flags", "ignored_flags"),
+}
+_RENAMED: Final[Mapping[str, str]] = {
+    "cuda_graph_max_bs_decode": "cuda_graph_max_bs",
+    "cuda_graph_bs_decode": "cuda_graph_bs",
+    "piecewise_cuda_graph_max_tokens": "prefill_graph_max_tokens",
+    "cuda_graph_max_bs_prefill": "prefill_graph_max_tokens",
+    "piecewise_cuda_graph_tokens": "prefill_graph_tokens",
+    "cuda_graph_bs_prefill": "prefill_graph_tokens",
+    "mamba_scheduler_strategy": "mamba_radix_cache_strategy",
+    "language_model_only": "language_only",
+    "nsa_prefill_backend": "dsa_prefill_backend",
+    "nsa_decode_backend": "dsa_decode_backend",
+    "speculative_draft": "speculative_draft_model_path",
+    "expert_parallel_size": "ep_size",
+}
+_LISTS: Final = frozenset({"cuda_graph_bs", "prefill_graph_tokens"})
+_GRAPH_SWITCHES: Final[Mapping[str, Mapping[str, bool]]] = {
+    "disable_cuda_graph": {"decode_graphs": False, "prefill_graphs": False},
+    "disable_decode_cuda_graph": {"decode_graphs": False},
+    "disable_prefill_cuda_graph": {"prefill_graphs": False},
+    "disable_piecewise_cuda_graph": {"prefill_graphs": False},
+    "enable_piecewise_cuda_graph": {"prefill_graphs": True},
+    "enforce_piecewise_cuda_graph": {"prefill_graphs": True},
+}
+_PHASES: Final = ("decode", "prefill")
+
+
+def parse_command(
+    command: str | Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    allow_files: bool = False,
+    service: str | None = None,
+    version: str | None = None,
+) -> ParsedCommand:
+    """Understand how someone starts SGLang.
+
+    Args:
+        command: Shell text, words, ``docker run``, a compose or Kubernetes document.
+        environment: Variables for ``$NAME`` in the text; they are not taken as settings.
+        allow_files: ``--config FILE`` may be read.
+        service: Name of the service or container to take when several run it.
+        version: Version whose flags apply; the image's tag or the newest known otherwise.
+
+    Raises:
+        CommandLineError: Nothing runs SGLang, several do, or a flag holds what SGLang refuses.
+    """
+    launches = read_launches(command, environment)
+    calls = [(launch, words) for launch in launches if (words := _words(launch)) is not None]
+    if service is not None:
+        calls = [call for call in calls if service in (call[0].name, call[0].name.split("/")[-1])]
+    if not calls:
+        shown = " ".join(launches[0].words)[:80] if launches else "nothing"
+        raise CommandLineError(
+            f"the command runs {shown!r}, not SGLang; give one such as sglang serve MODEL"
+        )
+    launch, words = calls[0]
+    if any(other != words for _, other in calls):
+        names = ", ".join(call[0].name or " ".join(call[1])[:40] for call in calls)
+        raise CommandLineError(
+            f"SGLang is started {len(calls)} times ({names}); choose one by its name"
+        )
+    return _parse(launch, words, allow_files, version)
+
+
+def _words(launch: Launch) -> tuple[str, ...] | None:
+    """The words behind the program, None when the launch does not run it."""
+    for index, word in enumerate(launch.words):
+        if word == launch.image:
+            continue
+        rest = launch.words[index + 1 :]
+        if word == "-m" and rest and rest[0] in _MODULES:
+            return rest[1:]
+        base = word.rsplit("/", 1)[-1]
+        if base in ("sglang", "sglang.exe") and rest[:1] == ("serve",):
+            return rest[1:]
+        if base == "launch_server.py" and "sglang" in word:
+            return rest
+    image = (launch.image or "").lower()
+    if "sglang" in image and launch.words and launch.words[0].startswith("--"):
+        return launch.words
+    return None
+
+
+def _parse(
+    launch: Launch, words: Sequence[str], allow_files: bool, version: str | None
+) -> ParsedCommand:
+    notes: list[str] = []
+    version = version or _version_of(launch)
+    known = nearest_version(version)
+    if version is not None and version_numbers(version) > version_numbers(NEWEST_VERSION):
+        notes.append(f"SGLang {version} is newer than any read here; the flags of {known} apply")
+    parsed = parse_flags(words, known)
+    values = dict(parsed.values)
+    path = values.pop("config", None)
+    if path is not None:
+        if not allow_files:
+            raise CommandLineError(f"--config {path!r} names a file, which is not read here")
+        values = {**parse_flags(_config_words(path), known).values, **values}
+    model = values.pop("model_path", None) or next(iter(parsed.positional), None)
+    if model is None:
+        raise CommandLineError("the command names no model; give it as sglang serve MODEL")
+    if hole := hole_in(model):
+        raise CommandLineError(
+            f"the model is {hole}, which is not set; export it first or write it out"
+        )
+    found, ignored = _settings(values)
+    environment = {
+        key: value
+        for key, value in launch.environment.items()
+        if key.startswith(_TEXT_SETTINGS) and not hole_in(value)
+    }
+    try:
+        settings = SGLANG.settings(
+            SGLangSettings(
+                version=version,
+                environment=environment,
+                unknown_flags=parsed.unknown,
+                ignored_flags=tuple(ignored),
+            ),
+            found,
+        )
+    except DeploymentError as error:
+        raise CommandLineError(str(error)) from error
+    return ParsedCommand(
+        engine="sglang",
+        model=model,
+        version=version,
+        settings=settings,
+        gpus=_visible_gpus(launch),
+        accelerator_hint=launch.accelerator,
+        notes=tuple(notes),
+        facts=launch.facts,
+    )
+
+
+def _settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Fields of the settings, and the flags that have no influence on memory."""
+    found: dict[str, Any] = {}
+    ignored: list[str] = []
+    for name, value in values.items():
+        own = _RENAMED.get(name, name)
+        if name in _GRAPH_SWITCHES:
+            if value:
+                found |= _GRAPH_SWITCHES[name]
+        elif name == "cuda_graph_config":
+            found |= _graph_config(value)
+        elif name in ("cuda_graph_backend_prefill", "cuda_graph_backend_decode"):
+            found[f"{name.rsplit('_', 1)[-1]}_graphs"] = value != "disabled"
+        elif name == "cpu_offload_gb":
+            found["cpu_offload_bytes"] = int(value) * GIB
+        elif name == "hicache_size":
+            found["hicache_size_bytes"] = int(value) * 10**9 or None
+        elif name in ("enable_deepep_moe",):
+            found["moe_a2a_backend"] = "deepep"
+        elif name == "lora_paths":
+            found["enable_lora"] = True
+        elif name == "device" and value not in (None, "cuda", "auto"):
+            raise CommandLineError(
+                f"--device is {value!r}; only SGLang on GPUs (cuda) is planned here"
+            )
+        elif own in _LISTS:
+            found[own] = tuple(value) if value is not None else None
+        elif own in _OWN:
+            found[own] = value
+        else:
+            ignored.append("--" + name.replace("_", "-"))
+    return found, ignored
+
+
+def _graph_config(text: str | None) -> dict[str, Any]:
+    """Settings of ``--cuda-graph-config``, JSON by phase.
+
+    Raises:
+        CommandLineError: It is no JSON object of the two phases.
+    """
+    try:
+        data = json.loads(text or "{}")
+    except (ValueError, RecursionError) as error:
+        raise CommandLineError(f"--cuda-graph-config is not valid JSON: {error}") from error
+    if not isinstance(data, dict) or not all(isinstance(item, dict) for item in data.values()):
+        raise CommandLineError("--cuda-graph-config must hold an object for decode and prefill")
+    found: dict[str, Any] = {}
+    for phase in _PHASES:
+        config = data.get(phase, {})
+        if "backend" in config:
+            found[f"{phase}_graphs"] = config["backend"] != "disabled"
+        largest = "cuda_graph_max_bs" if phase == "decode" else "prefill_graph_max_tokens"
+        sizes = "cuda_graph_bs" if phase == "decode" else "prefill_graph_tokens"
+        if config.get("max_bs") is not None:
+            found[largest] = config["max_bs"]
+        if isinstance(config.get("bs"), list):
+            found[sizes] = tuple(config["bs"])
+    return found
+
+
+def _config_words(path: str) -> list[str]:
+    """``--config FILE`` as the words it stands for (``utils/config_merger``)."""
+    import yaml  # only --config needs it, and it costs start-up time
+
+    try:
+        config = yaml.safe_load(Path(path).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandLineError(f"--config {path!r} cannot be read: {error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise CommandLineError(f"--config {path!r} is not valid YAML; correct it") from error
+    if not isinstance(config, dict):
+        raise CommandLineError(f"--config {path!r} holds no options; write lines of NAME: VALUE")
+    words: list[str] = []
+    for name, value in config.items():
+        flag = "--" + str(name).replace("_", "-")
+        if value is True:
+            words.append(flag)
+        elif isinstance(value, list):
+            words += [flag, *map(str, value)]
+        elif value is not None and value is not False:
+            words.append(f"{flag}={value}")
+    return words
+
+
+def _version_of(launch: Launch) -> str | None:
+    for text in (launch.image or "", *launch.words[:12]):
+        match = re.search(r"sglang[^:=]*(?:==|:)v?(\d+\.\d+\.\d+(?:\.post\d+)?)", text)
+        if match:
+            return match.group(1)
+    return None
+
+
+def _visible_gpus(launch: Launch) -> int | None:
+    """Accelerators the process sees: the fewest of what container and variables allow."""
+    counts = [] if launch.gpus is None else [launch.gpus]
+    for name in _VISIBLE:
+        text = launch.environment.get(name)
+        if text is not None and not hole_in(text):
+            counts.append(len([item for item in text.split(",") if item.strip()]))
+    return min(counts) if counts else None

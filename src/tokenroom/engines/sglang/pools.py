@@ -1,0 +1,195 @@
+"""How SGLang turns the bytes that are left into token pools.
+
+Sources: ``model_executor/pool_configurator.py`` (``DefaultPoolConfigurator``,
+``HybridSWAPoolConfigurator``, ``SWARequestCapPoolConfigurator``) and
+``mem_cache/kv_cache_configurator.py`` (``resolve_max_num_reqs``) of 0.5.23; the same rules in
+``model_runner.py`` before 0.5.9. The compressed pools of DeepSeek V4 are in
+:mod:`tokenroom.engines.sglang.compressed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tokenroom.engines.sglang.cells import Cell
+from tokenroom.engines.sglang.rules import VersionRules
+
+DEFAULT_WINDOW_RATIO: Final = 0.8
+"""``--swa-full-tokens-ratio``: tokens of window layers against tokens of full layers."""
+
+_EVICTION_INTERVAL: Final = 1
+_FEWEST_REQUESTS: Final = 2048
+_MOST_REQUESTS: Final = 4096
+_REQUESTS_PER_CONTEXT: Final = 512
+
+_HYBRID_SINCE: Final[Mapping[str, tuple[int, ...]]] = {
+    "Llama4ForConditionalGeneration": (0, 5, 8),
+    "GptOssForCausalLM": (0, 5, 8),
+    "MiMoV2FlashForCausalLM": (0, 5, 8),
+    "Step3p5ForCausalLM": (0, 5, 9),
+    "MiMoV2ForCausalLM": (0, 5, 11),
+    "Gemma4ForCausalLM": (0, 5, 11),
+    "Gemma4ForConditionalGeneration": (0, 5, 11),
+    "LagunaForCausalLM": (0, 5, 12),
+    "Step3p7ForConditionalGeneration": (0, 5, 13),
+    "Gemma4UnifiedForConditionalGeneration": (0, 5, 13),
+    "UnlimitedOCRForCausalLM": (0, 5, 15),
+    "MellumForCausalLM": (0, 5, 16),
+    "InklingForConditionalGeneration": (0, 5, 16),
+    "MuseGlimmerForCausalLM": (0, 5, 18),
+    "MuseGlimmerForConditionalGeneration": (0, 5, 18),
+    "DiffusionGemmaForBlockDiffusion": (0, 5, 21),
+    "EmbeddingGemma2Model": (0, 5, 22),
+    "BeamForCausalLM": (0, 5, 23),
+}
+"""Since when an architecture has a pool of its own for window layers (``is_hybrid_swa_model``);
+others charge a window layer for every token."""
+
+_WINDOW_OFF_SINCE: Final = (0, 5, 8)
+_GPT_OSS_OFF_BEFORE: Final = (0, 5, 8)
+
+
+def has_window_pool(
+    architecture: str, cells: Sequence[Cell], rules: VersionRules, *, disabled: bool
+) -> bool:
+    """Whether window layers have a smaller pool of their own."""
+    since = _HYBRID_SINCE.get(architecture)
+    if disabled or since is None or rules.version < since:
+        return False
+    return any(cell.kind == "sliding_window" for cell in cells)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowPool:
+    """How the pool of window layers is sized.
+
+    Attributes:
+        window: Tokens of the window.
+        ratio: ``swa_full_tokens_ratio``.
+        cap_tokens: Tokens that ``max_running_requests`` may hold at worst, None when the ratio
+            rules.
+    """
+
+    window: int
+    ratio: float = DEFAULT_WINDOW_RATIO
+    cap_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenPools:
+    """Tokens of each pool.
+
+    Attributes:
+        max_total_num_tokens: Tokens of the full layers: the figure the engine prints.
+        window_tokens: Tokens of the window layers' own pool, None without one.
+        bytes_per_token: What one token of ``max_total_num_tokens`` costs, draft layers included.
+    """
+
+    max_total_num_tokens: int
+    window_tokens: int | None
+    bytes_per_token: float
+
+
+def window_request_cap(
+    *,
+    page_size: int,
+    window: int,
+    max_running_requests: int,
+    chunked_prefill_size: int,
+    draft_tokens: int | None,
+    draft_allocation: int,
+    overlap: bool,
+) -> int:
+    """Window slots that the scheduler holds at worst (``compute_swa_request_cap``).
+
+    Args:
+        page_size: Tokens of a page.
+        window: The sliding window.
+        max_running_requests: Of one copy of attention.
+        chunked_prefill_size: Tokens of a chunk.
+        draft_tokens: Tokens verified at once, None without speculative decoding.
+        draft_allocation: Tokens allocated for a decode step when drafting.
+        overlap: The overlap scheduler runs: two chunks are in flight.
+    """
+    trailing = window + _EVICTION_INTERVAL * (draft_tokens or 1) + page_size
+    decode = page_size if draft_tokens is None else draft_allocation * (2 if overlap else 1)
+    in_flight = 2 if overlap else 1
+    requests = max(1, max_running_requests)
+    return (trailing + decode) * requests + in_flight * chunked_prefill_size + page_size
+
+
+def token_pools(
+    available_bytes: int,
+    cells: Sequence[Cell],
+    *,
+    page_size: int,
+    window: WindowPool | None,
+    draft_bytes_per_token: int = 0,
+) -> TokenPools:
+    """Pools that ``available_bytes`` hold.
+
+    Args:
+        available_bytes: What is left for them on the rank.
+        cells: Its layers.
+        page_size: Tokens of a page; pools are whole pages.
+        window: Window layers have a pool of their own.
+        draft_bytes_per_token: Cells of the draft's own pool.
+    """
+    available = max(0, available_bytes)
+    if window is None:
+        cell = sum(item.num_bytes for item in cells) + draft_bytes_per_token
+        tokens = available // cell if cell else 0
+        return TokenPools(
+            max_total_num_tokens=tokens // page_size * page_size,
+            window_tokens=None,
+            bytes_per_token=cell,
+        )
+    full = sum(item.num_bytes for item in cells if item.kind != "sliding_window")
+    windowed = sum(item.num_bytes for item in cells if item.kind == "sliding_window")
+    full += draft_bytes_per_token
+    if window.cap_tokens is not None:
+        capped = -(-window.cap_tokens // page_size) * page_size
+        tokens = max(0, available - capped * windowed) // full // page_size * page_size
+        return TokenPools(max_total_num_tokens=tokens, window_tokens=capped, bytes_per_token=full)
+    cell_bytes = full + window.ratio * windowed
+    tokens = int(available // cell_bytes) // page_size * page_size
+    return with_window(tokens, cell_bytes, window, page_size)
+
+
+def with_window(
+    tokens: int, bytes_per_token: float, window: WindowPool, page_size: int
+) -> TokenPools:
+    """Pools for that many tokens of the full layers."""
+    windowed = int(tokens * window.ratio) // page_size * page_size
+    return TokenPools(
+        max_total_num_tokens=tokens, window_tokens=windowed, bytes_per_token=bytes_per_token
+    )
+
+
+def max_running_requests(
+    tokens: int,
+    context_length: int,
+    rules: VersionRules,
+    *,
+    asked: int | None,
+    attention_dp_size: int,
+    state_requests: int | None,
+) -> int:
+    """Requests that run at once in one copy of attention.
+
+    ``clamp(tokens / context x 512, 2048, 4096)`` and at most half the tokens unless asked for
+    (``resolve_max_num_reqs``); states may allow fewer.
+    """
+    estimate = max(
+        min(int(tokens / context_length * _REQUESTS_PER_CONTEXT), _MOST_REQUESTS),
+        _FEWEST_REQUESTS,
+    )
+    if asked is None:
+        found = min(estimate, tokens // 2)
+    else:
+        found = max(1, asked // attention_dp_size)
+        if rules.since(0, 5, 10):
+            found = min(found, tokens // 2)
+    return found if state_requests is None else min(found, state_requests)
