@@ -19,6 +19,7 @@ LADDER = (
     {"hardware", "models"},
     {"memory"},
     {"engines"},
+    {"performance"},
     {"fitting"},
     {"growth"},
     {"validation"},

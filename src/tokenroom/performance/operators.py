@@ -1,0 +1,289 @@
+"""The operators of one step on one rank, with their FLOPs, bytes and messages.
+
+Everything that depends on the model and its division alone is counted once and kept
+(:func:`model_plan`); a step then only multiplies by its tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import log, sqrt
+from typing import Final
+
+from tokenroom.errors import DeploymentError
+from tokenroom.memory.weights import VOCAB_MULTIPLE
+from tokenroom.models.spec import DenseFFN, Layer, Mixer, ModelSpec, MoEFFN, Role
+from tokenroom.performance.attention_work import ACTIVATION_BYTES, mixer_operators
+from tokenroom.performance.matrices import (
+    Experts,
+    Matrix,
+    head_matrix,
+    layer_experts,
+    layer_matrices,
+)
+from tokenroom.performance.work import Kind, Layout, Operator, StepWork
+
+_SAMPLER_PASSES: Final = 3
+"""Times the float32 logits cross memory: conversion writes them, softmax or argmax reads them,
+the choice reads them again (vLLM 0.33 v1/sample/sampler.py)."""
+
+_LOGIT_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerPlan:
+    """What one kind of block needs on one rank.
+
+    Attributes:
+        times: Blocks of this kind.
+        matrices: Matrices every token passes.
+        mixers: Attention and recurrent layers.
+        experts: Routed experts, None without.
+        norms: Normalisations over the residual stream, each fused with the residual's addition.
+        activation_width: Inputs of the FFN's activation function on this rank, 0 for none.
+        reductions: Sums over the tensor-parallel ranks of attention and dense FFN.
+    """
+
+    times: int
+    matrices: tuple[Matrix, ...]
+    mixers: tuple[Mixer, ...]
+    experts: Experts | None
+    norms: int
+    activation_width: int
+    reductions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPlan:
+    """What a model needs on the ranks of all its stages together, before tokens are known.
+
+    Attributes:
+        hidden_size: Width of the residual stream.
+        vocab_size: Rows of logits over all ranks, padded.
+        layers: Its kinds of blocks.
+        head: The output projection.
+    """
+
+    hidden_size: int
+    vocab_size: int
+    layers: tuple[LayerPlan, ...]
+    head: Matrix | None
+
+
+@lru_cache(maxsize=64)
+def model_plan(spec: ModelSpec, layout: Layout) -> ModelPlan:
+    """Count what depends on the model and its division alone.
+
+    Raises:
+        DeploymentError: The layout does not divide the model, or it has an encoder.
+    """
+    if spec.encoder_layers:
+        raise DeploymentError(
+            f"{spec.name} has an encoder, whose speed is not modelled; choose a decoder-only model"
+        )
+    tp = layout.tensor_parallel_size
+    head = next((weight for weight in spec.output_weights if weight.role is Role.LM_HEAD), None)
+    if head is None and spec.tied_embeddings:
+        head = next((w for w in spec.input_weights if w.role is Role.EMBEDDING), None)
+    rows = head.shape[0] if head is not None else spec.vocab_size
+    return ModelPlan(
+        hidden_size=spec.hidden_size,
+        vocab_size=-(-rows // VOCAB_MULTIPLE) * VOCAB_MULTIPLE,
+        layers=tuple(_layer_plan(spec, layer, times, layout) for layer, times in spec.layer_kinds),
+        head=None if head is None else head_matrix(head, spec.dtype, tp),
+    )
+
+
+def _layer_plan(spec: ModelSpec, layer: Layer, times: int, layout: Layout) -> LayerPlan:
+    tp = layout.tensor_parallel_size
+    matrices = layer_matrices(layer, spec.dtype, tp)
+    width = 0
+    if isinstance(layer.ffn, DenseFFN):
+        width = layer.ffn.intermediate_size * (2 if layer.ffn.gated else 1) // tp
+    elif isinstance(layer.ffn, MoEFFN):
+        width = layer.ffn.shared_intermediate_size * (2 if layer.ffn.gated else 1) // tp
+    norms = sum(
+        weight.role is Role.NORM and weight.shape == (spec.hidden_size,) for weight in layer.weights
+    )
+    dense_reductions = 0
+    if tp > 1:
+        dense_reductions = bool(layer.mixers) + isinstance(layer.ffn, DenseFFN)
+        if norms == 1 and dense_reductions == 2:  # attention and FFN side by side are summed once
+            dense_reductions = 1
+    return LayerPlan(
+        times=times,
+        matrices=matrices,
+        mixers=layer.mixers,
+        experts=layer_experts(layer, spec.dtype, layout),
+        norms=norms,
+        activation_width=width,
+        reductions=dense_reductions,
+    )
+
+
+def busiest_share(pairs: float, ranks: int) -> float:
+    """Token-expert pairs on the busiest of ``ranks`` when each pair falls on one at random.
+
+    The largest of n counts with mean m lies near m + sqrt(2 m ln n) (normal approximation).
+    """
+    mean = pairs / ranks
+    return min(pairs, mean + sqrt(2 * mean * log(ranks))) if ranks > 1 else mean
+
+
+def matrix_operator(matrix: Matrix, rows: int, times: int) -> Operator:
+    """A matrix product of ``rows`` tokens: 2 M N K FLOPs; weights, inputs and outputs move."""
+    outputs, inputs = matrix.outputs, matrix.inputs
+    return Operator(
+        name=matrix.name,
+        kind=Kind.GEMM,
+        arithmetic=matrix.arithmetic,
+        times=times,
+        flops=2 * rows * outputs * inputs,
+        num_bytes=matrix.weight_bytes
+        + rows
+        * (inputs * (1 if matrix.quantizes else ACTIVATION_BYTES) + outputs * ACTIVATION_BYTES),
+        shape=(rows, outputs, inputs),
+    )
+
+
+def experts_operator(experts: Experts, tokens: int, times: int) -> Operator:
+    """Routed experts of ``tokens`` tokens (of all data-parallel ranks) on the busiest rank."""
+    pairs = busiest_share(tokens * experts.per_token, experts.total // experts.local)
+    touched = min(experts.touched(tokens), max(pairs, 1e-9))
+    width = experts.intermediate_size
+    moved = (
+        pairs * ACTIVATION_BYTES * (2 * experts.hidden_size + (3 if experts.gated else 2) * width)
+    )
+    return Operator(
+        name="experts",
+        kind=Kind.GROUPED_GEMM,
+        arithmetic=experts.arithmetic,
+        times=times,
+        flops=2 * pairs * experts.elements,
+        num_bytes=touched * experts.expert_bytes + moved,
+        shape=(pairs / max(touched, 1e-9), width, experts.hidden_size, touched),
+    )
+
+
+def step_operators(
+    spec: ModelSpec, layout: Layout, work: StepWork, *, kv_dtype: str | None = None
+) -> tuple[Operator, ...]:
+    """Every operator that one step runs one after another, on the rank that has most to do.
+
+    Stages of pipeline parallelism follow each other, so their operators are all here.
+
+    Args:
+        spec: The model, as it is loaded.
+        layout: How it is divided.
+        work: Requests of the step on one data-parallel rank.
+        kv_dtype: Type of the cache, None for the checkpoint's.
+
+    Raises:
+        DeploymentError: The layout does not divide the model, or the model has parts whose speed
+            is not modelled.
+    """
+    if not work.tokens:
+        return ()
+    plan = model_plan(spec, layout)
+    cache = kv_dtype or spec.kv_cache_dtype or spec.dtype
+    found = [_memory("embedding", 1, 2 * work.tokens * plan.hidden_size * ACTIVATION_BYTES)]
+    for layer in plan.layers:
+        found += _block(plan, layer, layout, work, cache)
+    found += _output(plan, layout, work)
+    stages = layout.pipeline_parallel_size
+    if stages > 1:
+        found.append(
+            _message(Kind.SEND, stages - 1, work.tokens * plan.hidden_size * ACTIVATION_BYTES, 2)
+        )
+    return tuple(found)
+
+
+def _memory(name: str, times: int, num_bytes: float) -> Operator:
+    return Operator(
+        name=name,
+        kind=Kind.MEMORY,
+        arithmetic="bf16",
+        times=times,
+        flops=0,
+        num_bytes=num_bytes,
+    )
+
+
+def _message(kind: Kind, times: int, message_bytes: float, ranks: int) -> Operator:
+    return Operator(
+        name=kind.value,
+        kind=kind,
+        arithmetic="bf16",
+        times=times,
+        flops=0,
+        num_bytes=0,
+        message_bytes=message_bytes,
+        ranks=ranks,
+    )
+
+
+def _block(
+    plan: ModelPlan, layer: LayerPlan, layout: Layout, work: StepWork, kv_dtype: str
+) -> list[Operator]:
+    tokens, times = work.tokens, layer.times
+    tp = layout.tensor_parallel_size
+    hidden_bytes = plan.hidden_size * ACTIVATION_BYTES
+    found = [matrix_operator(matrix, tokens, times) for matrix in layer.matrices]
+    for mixer in layer.mixers:
+        for operator in mixer_operators(mixer, work, tp, kv_dtype):
+            found.append(operator._replace(times=operator.times * times))
+    if layer.norms:  # reads input and residual, writes both
+        found.append(_memory("norm", layer.norms * times, 4 * tokens * hidden_bytes))
+    if layer.activation_width:
+        width = layer.activation_width * ACTIVATION_BYTES
+        found.append(_memory("activation", times, 1.5 * tokens * width))
+    if layer.mixers:  # rotary positions and the write into the cache
+        found.append(_memory("rotary_and_cache", times, 4 * tokens * hidden_bytes / tp))
+    quantized = [matrix for matrix in layer.matrices if matrix.quantizes]
+    if quantized:
+        inputs = sum(matrix.inputs for matrix in quantized) / len(quantized)
+        found.append(_memory("quantize", len(quantized) * times, 3 * tokens * inputs))
+    if layer.reductions:
+        message = tokens * hidden_bytes
+        found.append(_message(Kind.ALL_REDUCE, layer.reductions * times, message, tp))
+    if layer.experts:
+        everyone = tokens + work.other_tokens
+        found.append(experts_operator(layer.experts, everyone, times))
+        found += _exchange(layout, layer.experts, everyone * hidden_bytes, times)
+    return found
+
+
+def _exchange(layout: Layout, experts: Experts, message: float, times: int) -> list[Operator]:
+    """How tokens reach their experts and come back.
+
+    One data-parallel rank: every rank has all tokens, and an all-reduce sums the experts' results
+    (vLLM, SGLang and TensorRT-LLM without attention data parallelism). More: an all-gather before
+    and a reduce-scatter after, within a node (vLLM ``allgather_reducescatter``, TensorRT-LLM
+    attention DP); all-to-all of the chosen tokens once whole experts live in other hosts (DeepEP).
+    """
+    ranks = layout.expert_ranks
+    if ranks == 1:
+        return []
+    if layout.data_parallel_size == 1:
+        return [_message(Kind.ALL_REDUCE, times, message, ranks)]
+    if ranks > layout.per_node and layout.expert_parallel_size > 1:
+        copies = min(experts.per_token, ranks)
+        return [_message(Kind.ALL_TO_ALL, 2 * times, message * copies, ranks)]
+    return [
+        _message(Kind.ALL_GATHER, times, message, ranks),
+        _message(Kind.REDUCE_SCATTER, times, message, ranks),
+    ]
+
+
+def _output(plan: ModelPlan, layout: Layout, work: StepWork) -> list[Operator]:
+    rows, tp = work.sequences, layout.tensor_parallel_size
+    found = [_memory("norm", 1, 4 * work.tokens * plan.hidden_size * ACTIVATION_BYTES)]
+    if plan.head is not None:
+        found.append(matrix_operator(plan.head, rows, 1))
+    if tp > 1:
+        logits = rows * plan.vocab_size * ACTIVATION_BYTES
+        found.append(_message(Kind.ALL_GATHER, 1, logits, tp))
+    passes = _SAMPLER_PASSES * rows * plan.vocab_size * _LOGIT_BYTES
+    found.append(_memory("sampling", 1, passes))
+    return found

@@ -1,0 +1,167 @@
+"""What one step has to do, and the operators it is made of: the words of the step-time model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from tokenroom.errors import DeploymentError
+
+
+class Kind(StrEnum):
+    """Kinds of operators, by what limits them and how their time is found."""
+
+    GEMM = "gemm"
+    GROUPED_GEMM = "grouped_gemm"  # both matrix products of routed experts, with their routing
+    BATCHED_GEMM = "batched_gemm"  # one small matrix a head (absorbed MLA projections)
+    ATTENTION_PREFILL = "attention_prefill"
+    ATTENTION_DECODE = "attention_decode"
+    LATENT_PREFILL = "latent_prefill"  # MLA with keys and values expanded
+    LATENT_DECODE = "latent_decode"  # MLA over the latent itself
+    SCAN_PREFILL = "scan_prefill"  # linear attention and state spaces over many tokens
+    SCAN_DECODE = "scan_decode"  # one token a sequence through its state
+    MEMORY = "memory"  # norms, activations, rotary positions, quantising, embedding, sampling
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
+    SEND = "send"
+
+
+class Operator(NamedTuple):
+    """Alike kernels of one step on one rank.
+
+    Attributes:
+        name: What it does, for example ``"qkv_proj"``.
+        kind: How its time is found.
+        arithmetic: Type its products are made in: ``"bf16"``, ``"fp8"``, ``"fp8_block"``,
+            ``"int8"``, ``"w4a16"``, ``"w8a16"``, ``"mxfp4"``, ``"nvfp4"``.
+        times: How often it runs in the step.
+        flops: Multiplications and additions of one run.
+        num_bytes: Bytes of memory one run must move.
+        message_bytes: Bytes of the whole message of a collective, 0 for kernels.
+        ranks: Ranks that take part in a collective.
+        shape: GEMM: (M, N, K). Grouped: (rows an expert, N, K, experts touched). Batched: (heads,
+            M, N, K). Attention: (sequences, query heads, KV heads, head width).
+    """
+
+    name: str
+    kind: Kind
+    arithmetic: str
+    times: int
+    flops: float
+    num_bytes: float
+    message_bytes: float = 0.0
+    ranks: int = 1
+    shape: tuple[float, ...] = ()
+
+
+class Chunk(NamedTuple):
+    """Tokens of one prompt that a step processes.
+
+    Attributes:
+        tokens: New tokens.
+        context: Tokens of the same request already in the cache.
+    """
+
+    tokens: int
+    context: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepWork:
+    """Requests of one step on one data-parallel rank: prefill and decode may be mixed.
+
+    Attributes:
+        prefill: Chunks of prompts.
+        decode_sequences: Requests that get their next token.
+        decode_context_tokens: Mean tokens in their caches.
+        other_tokens: Tokens that the other data-parallel ranks process in the same step, which
+            meet this rank's at shared experts.
+    """
+
+    prefill: tuple[Chunk, ...] = ()
+    decode_sequences: int = 0
+    decode_context_tokens: float = 0.0
+    other_tokens: int = 0
+
+    @classmethod
+    def decoding(cls, contexts: Sequence[int]) -> StepWork:
+        """A step that gives each of these contexts (tokens in the cache) its next token."""
+        return cls(
+            decode_sequences=len(contexts),
+            decode_context_tokens=sum(contexts) / len(contexts) if contexts else 0.0,
+        )
+
+    @property
+    def prefill_tokens(self) -> int:
+        """New tokens of all prompts."""
+        return sum(chunk.tokens for chunk in self.prefill)
+
+    @property
+    def tokens(self) -> int:
+        """Rows that pass through the matrices."""
+        return self.prefill_tokens + self.decode_sequences
+
+    @property
+    def sequences(self) -> int:
+        """Requests in the step: each needs one row of logits at most."""
+        return len(self.prefill) + self.decode_sequences
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How a model is divided over accelerators.
+
+    Attributes:
+        tensor_parallel_size: Ranks that one attention layer is divided over.
+        pipeline_parallel_size: Stages.
+        data_parallel_size: Copies of the attention layers whose tokens share the experts
+            ("attention data parallelism"); 1 for a plain replica.
+        expert_parallel_size: Ranks that whole experts are dealt to; they are divided by tensor
+            parallelism over the rest.
+        per_node: Accelerators in one host; wider groups cross the network.
+
+    Raises:
+        DeploymentError: A size is not positive, or the experts' ranks do not divide.
+    """
+
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    expert_parallel_size: int = 1
+    per_node: int = 8
+
+    def __post_init__(self) -> None:
+        for name in (
+            "tensor_parallel_size",
+            "pipeline_parallel_size",
+            "data_parallel_size",
+            "expert_parallel_size",
+            "per_node",
+        ):
+            value = getattr(self, name)
+            if value < 1:
+                raise DeploymentError(f"{name} is {value}; it must be 1 or more")
+        if self.expert_ranks % self.expert_parallel_size:
+            raise DeploymentError(
+                f"expert_parallel_size {self.expert_parallel_size} does not divide the "
+                f"{self.expert_ranks} ranks of a stage; choose a divisor"
+            )
+
+    @property
+    def expert_ranks(self) -> int:
+        """Ranks that share the experts of one layer."""
+        return self.tensor_parallel_size * self.data_parallel_size
+
+    @property
+    def expert_tensor_parallel_size(self) -> int:
+        """Ranks that one expert is divided over."""
+        return self.expert_ranks // self.expert_parallel_size
+
+    @property
+    def accelerators(self) -> int:
+        """Accelerators in all."""
+        return self.expert_ranks * self.pipeline_parallel_size
