@@ -207,7 +207,7 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> FitResult:
         context=options["context"],
         concurrency=options["concurrency"],
         request_tokens=options["request_tokens"],
-        weights=options["weights"],
+        weights=options["weights"] or (parsed.weights if parsed is not None else None),
         kv=options["kv"],
         util=options["util"],
         used_bytes=options["used"] or 0,

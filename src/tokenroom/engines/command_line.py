@@ -37,6 +37,7 @@ class ParsedCommand:
         accelerator_hint: Kind of accelerator a node label asks for, None otherwise.
         notes: Sentences on what was left out or assumed.
         facts: Other settings of the container, such as ``"shm-size"``.
+        weights: Layout of the weights that the command names beside the model (``"q4_k_m"``).
     """
 
     engine: str = "vllm"
@@ -47,6 +48,7 @@ class ParsedCommand:
     accelerator_hint: str | None = None
     notes: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
+    weights: str | None = None
 
 
 def read_launches(

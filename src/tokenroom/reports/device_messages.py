@@ -14,8 +14,15 @@ DEVICE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "device.compute": ("compute buffer", "计算缓冲区（compute buffer）"),
     "device.generation": ("of a token a sequence", "每序列一个 token"),
     "device.output": ("output buffer", "输出缓冲区（output buffer）"),
-    "device.driver": ("driver and others", "驱动及其他进程"),
-    "device.libraries": ("libraries and kernels", "库与内核"),
+    "device.driver": ("driver, libraries, others", "驱动、库及其他进程"),
+    "device.longest": (
+        "The longest n_ctx a slot that starts: {longest} tokens",
+        "能够启动的最大每槽 n_ctx：{longest} 个 token",
+    ),
+    "device.longest_none": (
+        "No n_ctx starts with these settings",
+        "按当前设置，任何 n_ctx 都无法启动",
+    ),
     "device.saved": ("saved prompts, with use", "保存的提示（随使用增加）"),
     "device.total_gpu": ("GPU memory", "显存总量"),
     "device.total_host": ("host memory", "主机内存总量"),
@@ -80,6 +87,11 @@ DEVICE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "{mapped_bytes} of mapped weights do not stay in {host_bytes} of host memory: they are "
         "read from disk again and again",
         "映射的权重 {mapped_bytes} 无法全部留在 {host_bytes} 主机内存中：会反复从磁盘读取",
+    ),
+    "notice.libraries_short": (
+        "{device} lacks {missing_bytes} for libraries and kernels, by the middle estimate: it may "
+        "start and fail at the first prompt",
+        "按中间估计，{device} 缺 {missing_bytes} 供库与内核使用：可能启动后在首个提示时失败",
     ),
     "notice.projector_not_counted": (
         "the projector {file} takes memory of its own, which is not counted",

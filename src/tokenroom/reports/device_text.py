@@ -48,14 +48,14 @@ def print_device(out: Console, stage: StageMemory, language: Language) -> None:
     add(name("compute"), stage.activation.num_bytes, exact)
     add("  " + name("generation"), stage.activation_decode_bytes, "", "dim")
     later = stage.non_torch
-    spread = f"{later.low_bytes / GIB:.2f} … {later.high_bytes / GIB:.2f}"
+    before = stage.context_bytes
+    spread = f"{(before + later.low_bytes) / GIB:.2f} … {(before + later.high_bytes) / GIB:.2f}"
     if stage.is_host:
         add(name("output"), stage.buffers_bytes, exact)
         if later.high_bytes:
             add(name("saved"), later.num_bytes, spread)
     else:
-        add(name("driver"), stage.context_bytes)
-        add(name("libraries"), later.num_bytes, spread)
+        add(name("driver"), before + later.num_bytes, spread)
     if stage.free_bytes > 0:
         add(message("fit.line.free", language), stage.free_bytes)
     elif stage.free_bytes < 0:

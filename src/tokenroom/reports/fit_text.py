@@ -263,10 +263,11 @@ def _room_lines(result: FitResult, language: Language) -> Iterator[str]:
             held=result.requests_held,
         )
     longest = result.max_model_len_that_fits
+    kind = "device" if plan.stages[0].device else "fit"  # in the words of engines with devices
     if longest:
-        yield message("fit.longest", language, longest=longest)
+        yield message(f"{kind}.longest", language, longest=longest)
     else:
-        yield message("fit.longest_none", language)
+        yield message(f"{kind}.longest_none", language)
 
 
 def distinct_stages(result: FitResult) -> Iterator[StageMemory]:

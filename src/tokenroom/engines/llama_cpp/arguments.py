@@ -121,9 +121,13 @@ def _llama(
     notes: list[str] = []
     if unknown:
         notes.append(f"llama.cpp has no {', '.join(unknown)}, which was left out")
-    files = values.pop("model", None) or values.pop("hf_repo", None)
-    values.pop("hf_repo", None)
+    files, repositories = values.pop("model", None), values.pop("hf_repo", None)
+    hub_file = values.pop("hf_file", [""])[-1]
     model = files[-1] if files else None
+    layout = None
+    if not files and repositories:
+        model, layout, note = _hub_model(repositories[-1], hub_file)
+        notes += note
     if not model:
         raise CommandLineError("the command names no model; give it as llama-server -m model.gguf")
     if missing := hole_in(model):
@@ -148,7 +152,31 @@ def _llama(
         accelerator_hint=launch.accelerator,
         notes=tuple(notes),
         facts=dict(launch.facts),
+        weights=layout,
     )
+
+
+def _hub_model(repository: str, file: str) -> tuple[str, str | None, list[str]]:
+    """The model of ``-hf organisation/name:QUANT``: its file, or the model it was made from."""
+    name, _, tag = repository.partition(":")
+    if file:
+        return f"{name}/{file}", None, []
+    short = re.sub(r"[-_.]gguf$", "", name.rsplit("/", 1)[-1], flags=re.I)
+    layout = _layout(tag) or "q4_k_m"  # what llama.cpp looks for first
+    note = (
+        f"the files of {name} are not read: {short} is taken with {layout} weights; give "
+        f"{name}/FILE.gguf as the model for the file's own"
+    )
+    return short, layout, [note]
+
+
+def _layout(tag: str) -> str | None:
+    """The mix of types that a tag ends with: ``8b-instruct-q8_0``, ``UD-Q4_K_XL``."""
+    found = re.search(r"(?:^|-)(i?q\d\w*|b?f(?:p)?(?:16|32)|mxfp4)$", tag, re.I)
+    if found is None:
+        return None
+    layout = found[1].lower().replace("fp", "f") if found[1].lower() != "mxfp4" else "mxfp4"
+    return layout.replace("_xl", "_m")
 
 
 def _flags(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
@@ -299,19 +327,35 @@ def _ollama(
             "the command names no model; give it as ollama run MODEL, or a Modelfile with --from"
         )
     settings = _ollama_settings({}, variables, version)
+    model, layout, notes = _ollama_model(names[1])
     return ParsedCommand(
         engine="llama.cpp",
-        model=names[1],
+        model=model,
         version=version,
         settings=settings,
         gpus=settings.gpus,
-        notes=(_OLLAMA_NOTE,),
+        notes=notes,
+        weights=layout,
     )
 
 
-_OLLAMA_NOTE: Final = (
-    "an Ollama tag names no file here: give the GGUF's path, or a catalogue model with --weights"
-)
+def _ollama_model(name: str) -> tuple[str, str | None, tuple[str, ...]]:
+    """A file, or the model that a tag of Ollama's library stands for."""
+    if name.startswith("hf.co/"):
+        model, layout, notes = _hub_model(name.removeprefix("hf.co/"), "")
+        return model, layout, tuple(notes)
+    if name.endswith(".gguf") or name.startswith((".", "/", "~")):
+        return name, None, ()
+    family, _, tag = name.partition(":")
+    layout = _layout(tag)
+    if layout is not None:
+        tag = tag[: tag.rindex("-")] if "-" in tag else ""
+    layout = layout or ("mxfp4" if family.rsplit("/", 1)[-1] == "gpt-oss" else "q4_k_m")
+    note = (
+        f"the tag {name} names no file here: it is taken with {layout} weights; give the GGUF's "
+        "path for its own"
+    )
+    return f"{family}:{tag}" if tag else family, layout, (note,)
 
 
 def _modelfile(text: str, variables: Mapping[str, str], version: str | None) -> ParsedCommand:
@@ -327,8 +371,15 @@ def _modelfile(text: str, variables: Mapping[str, str], version: str | None) -> 
     if not model:
         raise CommandLineError("the Modelfile has no FROM line; add FROM ./model.gguf")
     settings = _ollama_settings(parameters, variables, version)
+    model, layout, notes = _ollama_model(model)
     return ParsedCommand(
-        engine="llama.cpp", model=model, version=version, settings=settings, gpus=settings.gpus
+        engine="llama.cpp",
+        model=model,
+        version=version,
+        settings=settings,
+        gpus=settings.gpus,
+        notes=notes,
+        weights=layout,
     )
 
 

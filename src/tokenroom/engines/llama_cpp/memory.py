@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tokenroom.engines.llama_cpp.caches import CacheLayout, cache_layout
-from tokenroom.engines.llama_cpp.compute import ComputeBuffers, reserve
+from tokenroom.engines.llama_cpp.compute import ComputeBuffers
 from tokenroom.engines.llama_cpp.defaults import ResolvedSettings
 from tokenroom.engines.llama_cpp.devices import backends_of, processor
 from tokenroom.engines.llama_cpp.model_graph import GraphInputs, graph_layers
@@ -56,6 +56,7 @@ class Memory:
     placement: Placement
     caches: CacheLayout
     copies: int
+    rough: bool = False
 
     @property
     def host(self) -> int:
@@ -66,19 +67,19 @@ class Memory:
     def compute(self) -> ComputeBuffers:
         """Compute buffers of every device."""
         resolved = self.resolved
-        return reserve(
-            GraphInputs(
+        return ComputeBuffers(
+            inputs=GraphInputs(
                 spec=self.spec,
                 tensors=self.tensors,
                 placement=self.placement,
                 caches=self.caches,
-                layers=graph_layers(self.spec, self.tensors, self.placement),
+                layers=graph_layers(self.spec, self.tensors, self.placement, exact=not self.rough),
                 type_k=resolved.type_k,
                 type_v=resolved.type_v,
                 flash_attn=resolved.flash_attn,
                 kv_offload=resolved.kv_offload,
             ),
-            ScheduleRules(
+            rules=ScheduleRules(
                 backends=self.backends,
                 op_offload=resolved.op_offload,
                 copies=self.copies,
@@ -120,7 +121,7 @@ class Memory:
 
     def total_of(self, device: int) -> int:
         """Model, context and compute of one device, as its memory breakdown counts them."""
-        compute = self.compute.sizes[device]
+        compute = self.compute.size_of(device)
         return self.weights_bytes[device] + self.kv_bytes[device] + compute
 
     def buffers(self) -> Mapping[str, Mapping[str, int]]:
@@ -163,6 +164,7 @@ def measure(
     decisions: Decisions,
     *,
     pipeline: bool = True,
+    rough: bool = False,
 ) -> Memory:
     """What the decisions take.
 
@@ -173,6 +175,7 @@ def measure(
         decisions: Where layers go and how long the context is.
         pipeline: Let several accelerators work on batches in turn, with copies of their inputs;
             llama.cpp goes without when the buffers cannot be had.
+        rough: Let a compute buffer be a few KiB off, to compare many decisions quickly.
 
     Raises:
         DeploymentError: llama.cpp does not load the model's layout.
@@ -223,4 +226,5 @@ def measure(
         placement=placement,
         caches=caches,
         copies=PIPELINE_COPIES if in_turn else 1,
+        rough=rough,
     )

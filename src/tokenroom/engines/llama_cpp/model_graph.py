@@ -689,23 +689,35 @@ def _fully_offloaded(placement: Placement) -> bool:
     return placement.rules.n_gpu_layers > len(placement.layer_devices)
 
 
-def graph_layers(spec: ModelSpec, tensors: ModelTensors, placement: Placement) -> tuple[int, ...]:
+def graph_layers(
+    spec: ModelSpec, tensors: ModelTensors, placement: Placement, *, exact: bool = True
+) -> tuple[int, ...]:
     """Blocks that a graph needs to reach its largest size: runs of alike ones are cut short.
 
     A run is a pattern of up to eight blocks that repeats with the same tensors on the same devices.
+    Types of weights matter only in host memory, from where they are copied for large batches.
     Free memory looks the same after every few repeats, so as many are kept as leave the same
-    remainder: the allocator then ends in the same state.
+    remainder: the allocator then ends in the same state. Two repeats do when a few KiB more or
+    less make no difference.
     """
+    most, cycle = (_LEAST_REPEATS, _CYCLE) if exact else (1, 1)
     count = len(tensors.blocks)
-    keys = [
-        (
-            id(tensors.blocks[index]),
-            id(spec.layers[index]),
-            placement.layer_devices[index],
-            tuple(placement.tensor_devices[index].items()),
-        )
-        for index in range(count - 1)  # the last block picks the outputs
-    ]
+    host = placement.host
+    numbers: dict[object, int] = {}
+    shapes = {
+        id(layer): numbers.setdefault((layer.mixers, layer.ffn), len(numbers))
+        for layer, _ in spec.layer_kinds
+    }
+
+    def key(index: int) -> tuple[object, ...]:
+        parts = []
+        for stem, tensor in tensors.blocks[index].items():
+            device = placement.device_of(index, stem)
+            copied = (tensor.kind, tensor.num_bytes) if host and device == host else None
+            parts.append((stem, device, copied, tensor.bias_elements))
+        return shapes[id(spec.layers[index])], placement.layer_devices[index], tuple(parts)
+
+    keys = [key(index) for index in range(count - 1)]  # the last block picks the outputs
     kept: list[int] = []
     at = 0
     while at < len(keys):
@@ -716,11 +728,13 @@ def graph_layers(spec: ModelSpec, tensors: ModelTensors, placement: Placement) -
                 times += 1
                 if at + (times + 1) * period > len(keys):
                     break
-            if times > _LEAST_REPEATS and times * period > best_times * best_period:
+            if times > most and times * period > best_times * best_period:
                 best_period, best_times = period, times
         repeats = best_times
-        if best_times > _LEAST_REPEATS + _CYCLE:
-            repeats = _LEAST_REPEATS + (best_times - _LEAST_REPEATS) % _CYCLE
+        if best_times > most + cycle:
+            repeats = most + (best_times - most) % cycle
+            if not exact:
+                repeats = most + 1
         kept.extend(range(at, at + best_period * repeats))
         at += best_period * best_times
     return (*kept, count - 1)

@@ -167,6 +167,15 @@ class LlamaCppPlan:
                     values={"tokens": self.max_model_len, "trained": resolved.n_ctx_train},
                 )
             )
+        if self.refusal is None:
+            found += [
+                Notice(
+                    key="libraries_short",
+                    values={"device": stage.device, "missing_bytes": -stage.free_bytes},
+                )
+                for stage in self.stages[:-1]
+                if stage.free_bytes < 0
+            ]
         placement = self.memory.placement
         limit = resolved.host_memory_bytes
         host = self.stages[-1]
@@ -363,16 +372,26 @@ def _outcome(spec: ModelSpec, node: Node, settings: LlamaCppSettings) -> Outcome
     resolved = resolve(settings, spec, node)
     start = initial_decisions(resolved)
     fitted = FitOutcome(decisions=start)
+    measured: dict[Decisions, Memory] = {}
+
+    def measure_once(decisions: Decisions) -> Memory:
+        if decisions not in measured:
+            rough = decisions != start
+            measured[decisions] = measure(spec, node, resolved, decisions, rough=rough)
+        return measured[decisions]
+
     if resolved.fit:
         fitted = auto_fit(
             resolved,
             start,
-            lambda decisions: measure(spec, node, resolved, decisions),
+            measure_once,
             [_free_bytes(node)] * resolved.gpus,
             layers=spec.num_layers + len(spec.mtp_layers),
             experts=any(isinstance(layer.ffn, MoEFFN) for layer, _ in spec.layer_kinds),
         )
-    memory = measure(spec, node, resolved, fitted.decisions)
+    memory = measure_once(start)
+    if fitted.decisions != start:
+        memory = measure(spec, node, resolved, fitted.decisions)
     given_up = False
     if memory.copies > 1 and any(
         memory.total_of(device) > _free_bytes(node) for device in range(memory.host)

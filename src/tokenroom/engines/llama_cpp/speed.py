@@ -10,6 +10,8 @@ from tokenroom.engines.policy import Notice
 from tokenroom.models.spec import MoEFFN
 
 _MOSTLY: Final = 0.75
+#: Share of dense weights beside experts in host memory that makes no difference: one in so many.
+_FEW: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ def speed_class(memory: Memory) -> SpeedClass:
         name = "cpu_only"
     elif not host_dense and not host_experts:
         name = "all_gpu"
-    elif not host_dense:
+    elif host_experts and host_dense * _FEW < host_experts:
         name = "experts_on_cpu"
     else:
         name = "mostly_gpu" if share >= _MOSTLY else "cpu_bound"
