@@ -153,7 +153,8 @@ def _table(groups: Iterable[Group], columns: Sequence[str], language: Language) 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     names = ("engine", *columns, "quantity")
     for name in names:
-        table.add_column(message(f"validate.column.{name}", language), overflow="fold")
+        heading = message(f"validate.column.{name}", language)
+        table.add_column(heading, overflow="fold", no_wrap=name == "quantity")
     for name in ("n", "median", "p90", "worst", "bias"):
         heading = message(f"validate.column.{name}", language)
         table.add_column(heading, justify="right", no_wrap=True)

@@ -91,10 +91,13 @@ class Predictor:
         else:
             command = command_words(row, quantized=quantized)
         parsed = command_parser(row.engine)(command, environment={}, version=version)
+        off = {  # not a flag of versions in which it is off unless asked for
+            f"--no-{name.replace('_', '-')}" for name, value in row.flags.items() if value is False
+        }
         unknown = [
             flag
             for flag in getattr(parsed.settings, "unknown_flags", ())
-            if flag not in _HARMLESS_FLAGS and not flag.startswith("--no-")
+            if flag not in _HARMLESS_FLAGS and flag not in off
         ]
         if unknown and row.command is None:
             raise RowError(next(iter(parsed.notes), f"the engine has no flag {unknown[0]}"))

@@ -11,9 +11,10 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -73,15 +74,28 @@ def open_plain(path: Path) -> Iterator[io.BufferedReader]:
 
 
 def _rows(file: io.BufferedReader, name: str) -> Iterator[Row | BadRow]:
-    head = _head(file)
-    if head[:1] == b"[" or (head[:1] == b"{" and not _is_object(head.split(b"\n", 1)[0])):
-        yield from _json_rows(file, name)
-    elif head[:1] == b"{":
-        yield from _json_lines(file, name)
-    elif not head:
+    """The rows of a file, its form told by the first line that is not blank."""
+    lines = _lines(file, name)
+    blank = 0
+    first = b""
+    for number, line in lines:
+        if line.strip():
+            first = line
+            break
+        blank = number
+    if not first:
         raise RowError(f"{name} is empty; give a file of rows (docs/validation.md)")
-    elif name.lower().removesuffix(".gz").endswith(".csv") or b"," in head.split(b"\n", 1)[0]:
-        yield from _csv_rows(file, name)
+    start = first.lstrip()[:1]
+    if start != b"[" and len(first) > _MAX_LINE_BYTES:
+        raise _too_long(name, blank + 1)
+    if start == b"[" or (start == b"{" and not _is_object(first)):
+        yield from _json_rows(first + file.read(_MAX_JSON_BYTES + 1), name)
+        return
+    lines = chain([(blank + 1, first)], lines)
+    if start == b"{":
+        yield from _json_lines(lines, name)
+    elif name.lower().removesuffix(".gz").endswith(".csv") or b"," in first:
+        yield from _csv_rows(lines, name)
     else:
         raise RowError(
             f"{name} is neither JSON nor CSV; give rows as docs/validation.md describes them, or "
@@ -89,31 +103,37 @@ def _rows(file: io.BufferedReader, name: str) -> Iterator[Row | BadRow]:
         )
 
 
-def _head(file: io.BufferedReader) -> bytes:
-    """The start of the file from its first character that is no white space."""
-    head = file.peek(65536)
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:65536]
-
-
 def _is_object(line: bytes) -> bool:
-    """Whether a line is a whole object, or begins one longer than what was looked at."""
+    """Whether a line is a whole object."""
     try:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
-        return len(line) > 60_000
+        return line.rstrip().endswith(b"}")  # a damaged line of a file of lines
 
 
 def _lines(file: io.BufferedReader, name: str) -> Iterator[tuple[int, bytes]]:
+    """Lines with their numbers.
+
+    Raises:
+        RowError: One is longer than a row can be.
+    """
     number = 0
-    while line := file.readline(_MAX_LINE_BYTES + 1):
+    limit = _MAX_JSON_BYTES  # the first line may be a whole list
+    while line := file.readline(limit + 1):
         number += 1
-        if len(line) > _MAX_LINE_BYTES:
-            raise RowError(f"{name} line {number} is longer than 4 MiB; a row is one short line")
+        if len(line) > limit:
+            raise _too_long(name, number)
+        if line.strip():
+            limit = _MAX_LINE_BYTES
         yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
 
 
-def _json_lines(file: io.BufferedReader, name: str) -> Iterator[Row | BadRow]:
-    for number, line in _lines(file, name):
+def _too_long(name: str, number: int) -> RowError:
+    return RowError(f"{name} line {number} is longer than 4 MiB; a row is one short line")
+
+
+def _json_lines(lines: Iterable[tuple[int, bytes]], name: str) -> Iterator[Row | BadRow]:
+    for number, line in lines:
         if line.strip():
             yield _row(f"{name} line {number}", line)
 
@@ -140,8 +160,7 @@ def _checked(data: object, place: str) -> Row | BadRow:
         return BadRow(place=place, reason=str(error))
 
 
-def _json_rows(file: io.BufferedReader, name: str) -> Iterator[Row | BadRow]:
-    text = file.read(_MAX_JSON_BYTES + 1)
+def _json_rows(text: bytes, name: str) -> Iterator[Row | BadRow]:
     if len(text) > _MAX_JSON_BYTES:
         raise RowError(f"{name} is larger than 64 MiB; write one row a line (JSON lines)")
     try:
@@ -160,12 +179,12 @@ def _json_rows(file: io.BufferedReader, name: str) -> Iterator[Row | BadRow]:
         yield _checked(item, f"{name} row {index}")
 
 
-def _csv_rows(file: io.BufferedReader, name: str) -> Iterator[Row | BadRow]:
+def _csv_rows(lines: Iterable[tuple[int, bytes]], name: str) -> Iterator[Row | BadRow]:
     line = 0
 
     def texts() -> Iterator[str]:
         nonlocal line
-        for number, data in _lines(file, name):
+        for number, data in lines:
             line = number
             try:
                 yield data.decode("utf-8-sig")

@@ -1,0 +1,184 @@
+"""``tokenroom validate`` as a person uses it: rows, logs, files it writes, bad input."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tokenroom.cli.main import main
+
+LOGS = Path(__file__).parent.parent / "fixtures" / "logs"
+ROW = {
+    "id": "h100-qwen3-8b",
+    "engine": "vllm",
+    "engine_version": "0.19.0",
+    "model": "Qwen/Qwen3-8B",
+    "gpu": "H100 80GB",
+    "gpus": 1,
+    "flags": {"max_model_len": 8192, "gpu_memory_utilization": 0.95},
+    "reported": {"weights_gib": 15.27, "kv_gib": 57.5, "kv_tokens": 418688},
+    "outcome": "ok",
+}
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["validate", "--offline", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    file = tmp_path / "rows.jsonl"
+    unknown = ROW | {"id": "odd", "model": "no-such-model", "grade": "C"}
+    file.write_text(f"{json.dumps(ROW)}\n{json.dumps(unknown)}\n")
+    return file
+
+
+def test_figures_come_first_and_the_sum_last(
+    rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, str(rows))
+    lines = out.splitlines()
+    assert (code, err) == (0, "")
+    assert lines[0] == "Predicted against observed"
+    assert lines[1] == "h100-qwen3-8b (vllm 0.19.0, dense, grade A)"
+    assert any(line.startswith("  kv_tokens ") and "418,688" in line for line in lines)
+    assert any("odd: 'no-such-model' is not in the catalogue" in line for line in lines)
+    assert lines[-1].startswith("Rows: 2; figures compared: 4;")
+
+
+def test_json_has_the_documented_keys(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, str(rows), "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert data["schema_version"] == "1.0"
+    assert {"id", "engine", "quantity", "predicted", "observed", "error_pct", "explained_by"} <= (
+        set(data["rows"][0])
+    )
+    assert {
+        *("engine", "quantity", "architecture_class", "grade", "n", "median_abs_pct"),
+        *("p90_abs_pct", "worst_abs_pct", "bias_pct"),
+    } == set(data["groups"][0])
+    assert data["unpredicted"][0]["id"] == "odd"
+    assert data["outcomes"][0]["agrees"] is True
+
+
+def test_rows_are_chosen_by_grade_and_engine(
+    rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(capsys, str(rows), "--json", "--grade", "c", "--engine", "vllm")
+    assert json.loads(out)["num_rows"] == 1
+
+
+def test_chinese(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, str(rows), "--lang", "zh")
+    assert out.startswith("预测与实测")
+
+
+def test_files_are_written(rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report, picture = tmp_path / "report.md", tmp_path / "scatter.png"
+    code, _, err = run(capsys, str(rows), "--markdown", str(report), "--plot", str(picture))
+    assert (code, err) == (0, "")
+    assert "| vllm | kv_tokens | 1 |" in report.read_text()
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_log_becomes_a_row_that_validates_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = tmp_path / "row.json"
+    code, out, err = run(capsys, "--log", str(LOGS / "vllm_0.19.log"), "--export", str(row))
+    assert (code, err) == (0, "")
+    assert "kv_tokens_from_kv_gib" in out
+    data = json.loads(row.read_text())
+    assert data["reported"]["kv_tokens"] == 418688
+    assert data["inferred"] == ["gpu"]
+    code, again, _ = run(capsys, str(row))
+    assert code == 0
+    assert again.splitlines()[2:] == out.splitlines()[2:]
+
+
+def test_a_command_says_what_the_log_does_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = tmp_path / "row.json"
+    code, out, _ = run(
+        capsys,
+        *("--log", str(LOGS / "vllm_failed.log"), "--gpu", "h100", "--export", str(row)),
+        *("--json", "--", "vllm", "serve", "Qwen/Qwen3-8B", "--max-model-len", "8192"),
+        *("--api-key", "sk-hidden"),
+    )
+    assert code == 0
+    assert json.loads(out)["rows"]
+    assert "sk-hidden" not in row.read_text()
+    assert json.loads(row.read_text())["command"].startswith("vllm serve Qwen/Qwen3-8B")
+
+
+def test_a_log_without_prediction_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--log", str(LOGS / "vllm_failed.log"))
+    assert code == 1
+    assert "give it with --gpu" in out
+
+
+def test_bad_rows_are_named_or_skipped(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text(rows.read_text() + "{\n[]\n")
+    code, out, err = run(capsys, str(bad))
+    assert (code, out) == (2, "")
+    assert "bad.jsonl line 3" in err
+    assert "and 1 more" in err
+    assert err.count("\n") == 1
+    code, out, _ = run(capsys, str(bad), "--skip-bad")
+    assert code == 0
+    assert "skipped: 2; the first: bad.jsonl line 3" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "no file of rows is given"),
+        (("missing.jsonl",), "missing.jsonl cannot be read"),
+        (("--log", "missing.log"), "missing.log cannot be read"),
+        (("--gpu", "h100", "x.jsonl"), "--gpu belongs to --log"),
+        (("--export", "r.json", "x.jsonl"), "--export belongs to --log"),
+        (("{rows}", "--grade", "Z"), "--grade is 'Z'"),
+        (("{rows}", "--engine", "other"), "--engine is 'other'"),
+        (("{rows}", "--plot", "x.bmp"), "ends in '.bmp'"),
+        (("{rows}", "--markdown", "/no/such/folder/x.md"), "cannot be written"),
+        (("--log", "{log}", "--export", "/no/such/folder/x.json"), "cannot be written"),
+        (("--log", "{log}", "--engine", "other"), "logs of other cannot be read"),
+        (("--log", "{log}", "--gpu", "no-such-gpu"), None),
+        (("--log", "{log}", "--", "echo", "hello"), "not vLLM"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: tuple[str, ...],
+    said: str | None,
+    rows: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    places = {"{rows}": str(rows), "{log}": str(LOGS / "vllm_0.19.log")}
+    code, _, err = run(capsys, *(places.get(word, word) for word in arguments))
+    if said is None:
+        assert code == 1
+        return
+    assert code == 2
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_an_interrupted_run_says_so(
+    rows: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tokenroom.validation import prediction
+
+    def stop(self: object, row: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prediction.Predictor, "predict", stop)
+    code, out, _ = run(capsys, str(rows))
+    assert code == 130
+    assert "Stopped before the end" in out
