@@ -1,0 +1,245 @@
+"""Tensors that live at once in a forward pass of transformers, run eagerly on one GPU.
+
+Read line by line in ``models/llama/modeling_llama.py`` of 5.24, which nearly all decoders share:
+each name keeps its tensor until the function returns or the name is given another. Counted against
+recorded peaks to the byte (``scripts/oracle_transformers_activation.py``); kernels' workspaces and
+mixers other than softmax attention are not in them, so the range is wider there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tokenroom.engines.transformers.caches import CacheSettings, LayerBytes, layer_bytes
+from tokenroom.memory.activations import Terms, expert_terms, mixer_terms, terms_bytes
+from tokenroom.memory.kv_cache import element_bytes
+from tokenroom.models.spec import (
+    Attention,
+    DenseFFN,
+    LatentAttention,
+    Layer,
+    ModelSpec,
+    MoEFFN,
+    Role,
+)
+
+_FLOAT: int = 4
+_POSITION_BYTES = 8
+
+
+class AttentionKernel(StrEnum):
+    """``attn_implementation``."""
+
+    EAGER = "eager"
+    SDPA = "sdpa"
+    FLASH = "flash_attention_2"
+
+    @property
+    def keeps_scores(self) -> bool:
+        """The score matrix is a tensor."""
+        return self is AttentionKernel.EAGER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One forward pass.
+
+    Attributes:
+        batch: Sequences.
+        queries: New tokens of each.
+        keys: Tokens of each that are attended to, new ones included.
+        kernel: How attention is computed.
+        dtype: The model's type.
+        logits: Positions of each sequence that get logits.
+        samples: The last logits are copied in float32 to sample from, as ``generate`` does.
+        padded: Prompts differ in length, so that a mask is made and heads are repeated for it.
+    """
+
+    batch: int
+    queries: int
+    keys: int
+    kernel: AttentionKernel
+    dtype: str
+    logits: int = 1
+    samples: bool = True
+    padded: bool = False
+
+    @property
+    def width(self) -> int:
+        """Bytes of an element."""
+        return element_bytes(self.dtype)
+
+    @property
+    def tokens(self) -> int:
+        """New tokens of the batch."""
+        return self.batch * self.queries
+
+
+def step_terms(spec: ModelSpec, step: Step, cache: CacheSettings) -> Terms:
+    """The widest moment of a pass beside weights and the whole cache as it stands after it."""
+    return max(step_moments(spec, step, cache), key=terms_bytes)
+
+
+def step_moments(spec: ModelSpec, step: Step, cache: CacheSettings) -> list[Terms]:
+    """Every moment that may be the widest: of each kind of layer, and of the logits."""
+    moments = [
+        moment
+        for layer, _ in spec.layer_kinds
+        for moment in _layer_moments(spec, layer, step, cache)
+    ]
+    return [*moments, _output_terms(spec, step)]
+
+
+def _carried(spec: ModelSpec, layer: Layer, step: Step) -> Terms:
+    """What the model holds while a layer runs: embeddings, the layer's input, positions, mask."""
+    hidden = step.tokens * spec.hidden_size * step.width
+    rotary = max((table.width for table in spec.rotary), default=0)
+    terms = [
+        ("embeddings", hidden),
+        ("layer_input", hidden),
+        ("rotary_tables", 2 * step.queries * rotary * step.width),
+        ("positions", step.queries * _POSITION_BYTES),
+    ]
+    if step.kernel.keeps_scores or step.padded:
+        width = step.width if step.kernel.keeps_scores else 1
+        terms.append(("mask", step.batch * step.queries * step.keys * width))
+    return tuple(terms)
+
+
+def _layer_moments(spec: ModelSpec, layer: Layer, step: Step, cache: CacheSettings) -> list[Terms]:
+    carried = _carried(spec, layer, step)
+    hidden = step.tokens * spec.hidden_size * step.width
+    held = layer_bytes(layer, cache, step.batch, step.keys, step.queries)
+    moments: list[Terms] = []
+    for mixer in layer.mixers:
+        if isinstance(mixer, Attention):
+            moments += [
+                (*carried, ("normed", hidden), *moment)
+                for moment in _attention_moments(mixer, step, held, _head_norm(layer, mixer))
+            ]
+        else:
+            moments.append((*carried, ("normed", hidden), *_other_mixer(mixer, step)))
+    normed = _norm_terms(spec, step)
+    moments.append((*carried, ("residual", hidden), *normed))
+    ffn = _ffn_terms(layer, spec, step)
+    if ffn:
+        moments.append((*carried, ("residual", hidden), ("normed", hidden), *ffn))
+    return moments
+
+
+def _norm_terms(spec: ModelSpec, step: Step) -> Terms:
+    """An RMS norm: the input in float32 and its square or its product, and two columns."""
+    values = step.tokens * spec.hidden_size * _FLOAT
+    return (("float32", 2 * values), ("variance", 2 * step.tokens * _FLOAT))
+
+
+def _head_norm(layer: Layer, mixer: Attention) -> int:
+    """Columns of variance a token when queries are normed before they are rotated, 0 if not."""
+    for weight in layer.weights:
+        if weight.name.endswith("q_norm"):
+            return mixer.num_heads if weight.shape[0] == mixer.head_dim else 1
+    return 0
+
+
+def _attention_moments(
+    mixer: Attention, step: Step, held: LayerBytes, head_norm: int
+) -> list[Terms]:
+    """Norm of the queries, rotation, growth of the cache, and attention itself."""
+    width = step.width
+    queries = step.tokens * mixer.num_heads * mixer.head_dim * width
+    keys = step.tokens * mixer.num_kv_heads * mixer.head_dim * width
+    values = step.tokens * mixer.num_kv_heads * mixer.value_head_dim * width
+    prefill = step.queries == step.keys
+    # The layer's own tokens are not yet in the cache; before that its old tensors are all it has.
+    to_come = ("cache_to_come", -(held.kept if prefill else keys + values))
+    # q x cos, the rotated half of q, their product with sin and the sum: three at once beside q.
+    rotation = max(4 * queries + keys, 2 * queries + 4 * keys)
+    moments: list[Terms] = [
+        (("rotation", rotation), ("values", values), to_come),
+        (
+            ("queries_keys_values", queries + keys + values),
+            ("old_cache", 0 if prefill else held.new_pair),
+        ),
+    ]
+    if head_norm:
+        floats = 2 * queries // width * _FLOAT
+        columns = 2 * step.tokens * head_norm * _FLOAT
+        moments.append((("queries", queries), ("float32_queries", floats + columns), to_come))
+    attended = step.batch * step.keys * width
+    repeated = 0
+    grouped = mixer.num_heads != mixer.num_kv_heads
+    by_head = step.kernel.keeps_scores or step.padded
+    if grouped and by_head and (step.kernel.keeps_scores or step.queries > 1):
+        repeated = attended * mixer.num_heads * (mixer.head_dim + mixer.value_head_dim)
+    output = step.tokens * mixer.num_heads * mixer.value_head_dim * width
+    terms: list[tuple[str, int]] = [
+        ("queries", queries),
+        ("repeated_heads", repeated),
+    ]
+    if step.kernel.keeps_scores:
+        scores = step.tokens * mixer.num_heads * step.keys
+        # softmax in float32 casts its input (not from float16), and keeps the scores it came from.
+        copies = {"float16": 2 + 4 + 2, "float32": 4 + 4}.get(step.dtype, 2 + 4 + 4)
+        terms.append(("scores", scores * copies))
+    else:
+        terms.append(("attention_output", output))
+        terms.append(("log_sums", step.tokens * mixer.num_heads * _FLOAT))
+    moments.append(tuple(terms))
+    return moments
+
+
+def _other_mixer(mixer: object, step: Step) -> Terms:
+    """Latent attention expands keys and values of all tokens for every head; recurrences scan."""
+    width = step.width
+    if isinstance(mixer, LatentAttention):
+        heads = mixer.num_heads
+        wide = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
+        expanded = step.batch * step.keys * heads * (wide + mixer.v_head_dim) * width
+        terms = [
+            ("queries", 2 * step.tokens * heads * wide * width),
+            ("expanded_keys_values", expanded),
+            (
+                "expansion",
+                step.batch
+                * step.keys
+                * heads
+                * (mixer.qk_nope_head_dim + mixer.v_head_dim)
+                * width,
+            ),
+        ]
+        if step.kernel.keeps_scores:
+            terms.append(("scores", step.tokens * heads * step.keys * (2 + 4 + 4)))
+        else:
+            terms.append(("attention_output", step.tokens * heads * mixer.v_head_dim * width))
+        return tuple(terms)
+    tensors = mixer_terms(mixer, step.tokens, element_bytes=_FLOAT)  # type: ignore[arg-type]
+    return tuple((name, 2 * size) for name, size in tensors)
+
+
+def _ffn_terms(layer: Layer, spec: ModelSpec, step: Step) -> Terms:
+    """Gate activated, up and their product; the other two of a plain block."""
+    if isinstance(layer.ffn, MoEFFN):
+        return expert_terms(layer.ffn, step.tokens, spec.hidden_size, element_bytes=step.width)
+    if isinstance(layer.ffn, DenseFFN):
+        inner = step.tokens * layer.ffn.intermediate_size * step.width
+        return (("gate_up_product", inner * (3 if layer.ffn.gated else 2)),)
+    return ()
+
+
+def _output_terms(spec: ModelSpec, step: Step) -> Terms:
+    """Logits of the positions asked for, and the float32 copy of the last that is sampled from."""
+    hidden = step.tokens * spec.hidden_size * step.width
+    logits = step.batch * min(step.logits, step.queries) * spec.vocab_size * step.width
+    sampled = step.batch * spec.vocab_size * _FLOAT if step.samples else 0
+    return (("last_hidden", hidden), ("logits", logits), ("sampled_logits", sampled))
+
+
+def is_counted(spec: ModelSpec) -> bool:
+    """Every layer is of the kind that was counted: softmax attention and a dense block."""
+    return all(
+        isinstance(layer.ffn, DenseFFN)
+        and all(isinstance(mixer, Attention) and not mixer.cross for mixer in layer.mixers)
+        and not any(weight.role is Role.ROUTER for weight in layer.weights)
+        for layer, _ in spec.layer_kinds
+    )
