@@ -4,9 +4,10 @@
 
 Reads the configurations listed in ``$TOKENROOM_SHARED/zoo/index.csv`` and the models of
 ``scripts/catalogue_additions.json`` (dimensions published elsewhere, or another model's shape with
-a quantisation block), corrects the fields that the file says a copy has wrong, keeps the fields that the reader uses, and refuses every model whose
-parameter count is not the one transformers counts, published totals say, or an engine's log
-reports. What is left out is listed with its reason.
+a quantisation block), corrects the fields that the latter says a copy has wrong, keeps the fields
+that the reader uses, and refuses every model whose parameter count is not the one transformers
+counts, published totals say, or an engine's log reports. What is left out is listed with its
+reason.
 """
 
 from __future__ import annotations

@@ -63,6 +63,9 @@ def test_counts_are_written_as_people_say_them() -> None:
     assert units.format_parameters(134_515_008) == "135M"
     assert units.format_parameters(1_026_408_232_448) == "1.03T"
     assert units.format_parameters(999) == "999"
+    assert units.format_parameters(999_885_952) == "1.00B"
+    assert units.format_parameters(999_499_999) == "999M"
+    assert units.format_parameters(99_999_000_000) == "100B"
 
 
 @given(st.integers(min_value=1, max_value=2**50))

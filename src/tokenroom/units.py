@@ -118,7 +118,7 @@ def format_count(count: float) -> str:
 def format_parameters(count: int) -> str:
     """A parameter count as people say it: ``8.03B``, ``671B``, ``135M``."""
     for unit, size in (("T", 10**12), ("B", 10**9), ("M", 10**6)):
-        if count >= size:
-            value = count / size
-            return f"{value:.2f}{unit}" if value < 100 else f"{value:.0f}{unit}"
+        value = count / size
+        if value >= 0.9995:  # what would round to a thousand of the unit below
+            return f"{value:.2f}{unit}" if value < 99.995 else f"{value:.0f}{unit}"
     return f"{count:,}"

@@ -74,6 +74,8 @@ def test_unknown_names_list_what_is_near() -> None:
         catalogue.find("lama-3.1-8b")
     with pytest.raises(ModelError, match="give a path"):
         catalogue.find("zzzzzz")
+    with pytest.raises(ModelError, match=r"'my-model-7b' is not in the catalogue; give a path"):
+        catalogue.find("my-model-7b")
     for name in ("", "///", "-"):
         with pytest.raises(ModelError, match="not in the catalogue"):
             catalogue.find(name)
@@ -84,6 +86,40 @@ def test_ambiguous_names_list_the_choices(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(catalogue, "_index", lambda: catalogue._Index(places={}, answers=answers))
     with pytest.raises(ModelError, match=r"may be x/a-b or y/a-b; give the whole name"):
         catalogue.find("A.B")
+
+
+def test_the_beginning_of_a_name_finds_models_of_one_shape() -> None:
+    spec = catalogue.lookup("mixtral-8x7b")
+    assert spec is not None
+    assert spec.name == "mistralai/Mixtral-8x7B-Instruct-v0.1"
+    assert spec.assumptions[-1] == (
+        "'mixtral-8x7b' was taken as mistralai/Mixtral-8x7B-Instruct-v0.1; "
+        "mistralai/Mixtral-8x7B-v0.1 has the same shape"
+    )
+    only = catalogue.lookup("mistral small 24b")
+    assert only is not None
+    assert only.assumptions[-1].endswith("taken as mistralai/Mistral-Small-24B-Instruct-2501")
+    whole = catalogue.lookup("qwen3-8b")
+    assert whole is not None
+    assert whole.assumptions == ()
+    assert catalogue.lookup("mixtral-8x7") is None
+    assert catalogue.lookup("someone/mixtral-8x7b") is None
+    assert catalogue.lookup("") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("mixtral-8x22b", "Mixtral-8x22B-Instruct-v0.1 or mistralai/Mixtral-8x22B-v0.1"),
+        ("mixtral", "mistralai/Mixtral-8x22B-v0.1 or mistralai/Mixtral-8x7B-Instruct-v0.1"),
+        ("qwen3", r"or \d+ more; give the whole name"),
+        ("opt", "'opt' may be facebook/opt-125m; give the whole name"),
+        ("glm-5", "'glm-5' may be zai-org/GLM-5-FP8; give the whole name"),
+    ],
+)
+def test_the_beginning_of_a_name_chooses_neither_size_nor_layout(name: str, named: str) -> None:
+    with pytest.raises(ModelError, match=named):
+        catalogue.lookup(name)
 
 
 @pytest.mark.parametrize(

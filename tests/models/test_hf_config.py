@@ -52,6 +52,43 @@ def test_missing_dtype_is_said() -> None:
     assert "no dtype" in spec.assumptions[0]
 
 
+def test_shape_fields_taken_from_the_class_are_said() -> None:
+    qwen = {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "hidden_size": 4096,
+        "num_hidden_layers": 2,
+        "intermediate_size": 11008,
+        "vocab_size": 1000,
+        "torch_dtype": "bfloat16",
+    }
+    assert read_config(qwen, "m").assumptions == (
+        "num_attention_heads is not in the configuration; 32 taken (default of qwen2)",
+    )
+    del qwen["vocab_size"]
+    assert read_config(qwen, "m").assumptions == (
+        "num_attention_heads and vocab_size are not in the configuration; 32 and 151936 taken "
+        "(defaults of qwen2)",
+    )
+    assert read_config(qwen, "m", checked=True).assumptions == ()
+
+
+def test_shape_fields_of_nested_and_older_spellings() -> None:
+    gemma = {"model_type": "gemma3", "text_config": {"num_hidden_layers": 2}, "dtype": "bfloat16"}
+    (sentence,) = read_config(gemma, "m").assumptions
+    assert sentence.startswith("text_config.hidden_size, text_config.num_attention_heads")
+    assert sentence.endswith("taken (defaults of gemma3_text)")
+    gpt2 = {
+        "model_type": "gpt2",
+        "n_embd": 64,
+        "n_layer": 2,
+        "n_head": 4,
+        "vocab_size": 100,
+        "dtype": "float32",
+    }
+    assert read_config(gpt2, "m").assumptions == ()
+
+
 @pytest.mark.parametrize("name", ["torch.float16", "float16"])
 def test_dtype_spellings(name: str) -> None:
     assert read_config({**LLAMA, "torch_dtype": name}, "m").dtype == "float16"

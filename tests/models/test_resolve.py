@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 from tokenroom.errors import HubError, ModelError, TokenroomError
 from tokenroom.models import hub, resolve
 from tokenroom.models.hub import HubOptions
+from tokenroom.models.quantization.hypothetical import what_if
 from tokenroom.models.resolve import load_model
 from tokenroom.models.spec import ModelSpec
 
@@ -116,6 +117,29 @@ def test_unmatched_tensors_are_counted_and_named(tmp_path: Path) -> None:
     assert spec.output_weights[-1].stored_bytes == 200
     assert total_bytes(spec) == 2 * spec.parameters_total + 200
     assert "model.novelty.weight" in spec.assumptions[-1]
+
+
+@pytest.mark.parametrize("layout", ["awq", "FP8", "q4_k_m", "w8a8", "fp8-block"])
+def test_a_layout_after_the_model(layout: str) -> None:
+    spec = load_model(f"qwen3-8b@{layout}")
+    assert spec.name == f"Qwen/Qwen3-8B@{layout}"
+    expected = what_if(load_model("qwen3-8b"), layout)
+    assert spec.layers == expected.layers
+    assert spec.quantization == expected.quantization
+
+
+def test_a_layout_after_a_path(tmp_path: Path) -> None:
+    file = tmp_path / "a@awq.json"
+    file.write_text(json.dumps(CONFIG))
+    assert load_model(file).quantization is None
+    assert load_model(f"{file}@awq").quantization == "awq"
+
+
+def test_an_unknown_layout_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"'float7' after its @ .* may be one of awq, bf16"):
+        load_model("qwen3-8b@float7")
+    with pytest.raises(ModelError, match="'zzzzzz' is not in the catalogue"):
+        load_model("zzzzzz@awq")
 
 
 def test_gguf_file_and_folder(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ that finding one model parses that line only. Both are written by ``scripts/buil
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,9 @@ from tokenroom.models.spec import ModelSpec
 
 _DATA: Final = Path(__file__).parent / "data"
 _SUGGESTIONS: Final = 5
+_NAMED: Final = 6
+_SIZE: Final = re.compile(r"[ae]?(\d+x)?\d+(\.\d+)?[bm]")
+_NEAR: Final = 0.8
 _DROPPED: Final = {code: None for code in range(128) if not chr(code).isalnum()}
 
 #: What instruction-tuned and re-released variants add to the name of a model of the same shape.
@@ -73,27 +77,91 @@ def find(name: str) -> ModelSpec:
 
 def specification(model: Entry) -> ModelSpec:
     """The description of a model of the catalogue."""
-    return replace(read_config(model.config, model.name), source=f"catalogue: {model.source}")
+    spec = read_config(model.config, model.name, checked=True)
+    return replace(spec, source=f"catalogue: {model.source}")
 
 
 def entry(name: str) -> Entry:
-    """As :func:`find`, but what the catalogue holds instead of a description.
+    """What the catalogue holds of the model of that name.
 
     Raises:
-        ModelError: As for :func:`find`.
+        ModelError: No model, or more than one, has the name; the message names what is near.
     """
     found = candidates(name)
     if len(found) == 1:
         return _read(found[0])
     shown = name[:100]
     if found:
-        raise ModelError(f"{shown!r} may be {' or '.join(found)}; give the whole name")
+        raise _ambiguous(name, found)
     near = nearest(name)
     hint = f"; near it are {', '.join(near)}" if near else ""
     raise ModelError(
         f"{shown!r} is not in the catalogue{hint}; give a path to a config.json, a folder or a GGUF"
         " file, or a Hub id"
     )
+
+
+def _ambiguous(name: str, found: Sequence[str]) -> ModelError:
+    named = " or ".join(found[:_NAMED])
+    rest = len(found) - _NAMED
+    more = f" or {rest} more" if rest > 0 else ""
+    return ModelError(f"{name[:100]!r} may be {named}{more}; give the whole name")
+
+
+def lookup(name: str) -> ModelSpec | None:
+    """The model that ``name``, or the beginning of a name, means; None if the catalogue has none.
+
+    Where a beginning fits models of one shape only, the first is taken and ``assumptions`` says
+    so. A beginning does not choose a size or a quantisation: it must state the size if the name
+    does, and fits models stored plain.
+
+    Raises:
+        ModelError: It may mean models of different shapes.
+    """
+    found = candidates(name)
+    if len(found) == 1:
+        return specification(_read(found[0]))
+    found = found or _beginning_with(name)
+    if not found:
+        return None
+    specs = [specification(_read(model)) for model in found]
+    plain = [spec for spec in specs if spec.quantization is None]
+    alike = len({spec.parameters_total for spec in specs}) == 1
+    sized = all(_sizes(name) == _sizes(spec.name.rsplit("/", 1)[-1]) for spec in specs)
+    if not plain or not alike or not sized or any(_shape(s) != _shape(plain[0]) for s in plain):
+        raise _ambiguous(name, found)
+    first, *others = plain
+    verb = "has" if len(others) == 1 else "have"
+    same = f"; {' and '.join(other.name for other in others)} {verb} the same shape"
+    sentence = f"{name[:100]!r} was taken as {first.name}{same if others else ''}"
+    return replace(first, assumptions=(*first.assumptions, sentence))
+
+
+def _beginning_with(name: str) -> tuple[str, ...]:
+    """The models whose name, without its organisation, begins with the words of ``name``."""
+    wanted = _words(name)
+    if "/" in name or not wanted:
+        return ()
+    return tuple(
+        model
+        for model in _index().places
+        if _words(model.rsplit("/", 1)[-1])[: len(wanted)] == wanted
+    )
+
+
+def _sizes(name: str) -> list[str]:
+    """The words of a name that count parameters, such as ``8x7b`` and ``a3b``."""
+    return [word for word in _words(name) if _SIZE.fullmatch(word)]
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in re.split(r"[\s_-]+", name.lower()) if word]
+
+
+def _shape(spec: ModelSpec) -> list[object]:
+    """What decides about memory: everything but names, origin and what was not read."""
+    named = ("name", "source", "assumptions", "extra")
+    return [getattr(spec, field.name) for field in fields(spec) if field.name not in named]
 
 
 def candidates(name: str) -> tuple[str, ...]:
@@ -128,7 +196,7 @@ def nearest(name: str) -> tuple[str, ...]:
 
     answers = _index().answers
     key = _simplified(name.rsplit("/", 1)[-1])
-    close = difflib.get_close_matches(key, answers, n=3 * _SUGGESTIONS, cutoff=0.6)
+    close = difflib.get_close_matches(key, answers, n=3 * _SUGGESTIONS, cutoff=_NEAR)
     found = {model: None for alias in close for model in answers[alias]}
     return tuple(found)[:_SUGGESTIONS]
 
@@ -155,12 +223,12 @@ def _read(name: str) -> Entry:
     offset, length = _index().places[name]
     with (_DATA / "catalogue.jsonl").open("rb") as file:
         file.seek(offset)
-        fields = json.loads(file.read(length))
+        raw = json.loads(file.read(length))
     return Entry(
-        name=fields["name"],
-        aliases=tuple(fields.get("aliases", ())),
-        source=fields["source"],
-        source_kind=fields["source_kind"],
-        checked=fields["checked"],
-        config=fields["config"],
+        name=raw["name"],
+        aliases=tuple(raw.get("aliases", ())),
+        source=raw["source"],
+        source_kind=raw["source_kind"],
+        checked=raw["checked"],
+        config=raw["config"],
     )

@@ -37,19 +37,20 @@ class Config:
 
     Every getter takes one or more spellings of a field: the first that the file has wins, then
     the first that the class has a default for, then ``default``. Getters remember what was read
-    (:meth:`unread`).
+    (:meth:`unread`) and what had to be taken from the class (:meth:`defaulted`).
 
     Attributes:
         model_type: The type whose defaults apply.
         path: Where this configuration lies in the file (``""`` or ``"text_config"``).
     """
 
-    __slots__ = ("_data", "_defaults", "_read", "_subs", "model_type", "path")
+    __slots__ = ("_data", "_defaulted", "_defaults", "_read", "_subs", "model_type", "path")
 
     def __init__(self, data: Mapping[str, object], model_type: str, path: str = "") -> None:
         self._data = data
         self._defaults: ClassDefaults = class_defaults(model_type)
         self._read: set[str] = {"model_type"}
+        self._defaulted: dict[str, object] = {}
         self._subs: list[Config] = []
         self.model_type = model_type
         self.path = path
@@ -100,6 +101,7 @@ class Config:
         for key in keys:
             for name in (key, self._defaults.aliases.get(key, key)):
                 if name in self._defaults.values:
+                    self._defaulted[key] = self._defaults.values[name]
                     return self._defaults.values[name]
         return default
 
@@ -282,12 +284,21 @@ class Config:
         """The same fields under another type's defaults (older files keep a text model flat)."""
         view = Config(self._data, model_type, self.path)
         view._read = self._read
+        view._defaulted = self._defaulted
         view._subs = self._subs
         return view
 
     def mark_read(self, *keys: str) -> None:
         """Count ``keys`` as read: they are understood and change nothing here."""
         self._read.update(keys)
+
+    def defaulted(self) -> Mapping[str, object]:
+        """What was read, is not in the file, and has its class's default."""
+        return self._defaulted
+
+    def nested(self) -> tuple[Config, ...]:
+        """The nested configurations that were read."""
+        return tuple(self._subs)
 
     def unread(self) -> dict[str, object]:
         """What the file has and nobody read, by full field name, nested ones included."""

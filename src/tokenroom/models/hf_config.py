@@ -24,6 +24,15 @@ MAX_FILE_BYTES: Final = 8 * 2**20
 
 _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
 
+#: Fields that decide how large the layers are: whoever leaves one out should hear of it.
+_SHAPE: Final = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+)
+
 # What the file says about training, generation and software, not about the layers; rotary
 # positions are read by tokenroom.models.rotary.
 _IRRELEVANT: Final = (
@@ -65,7 +74,11 @@ _IRRELEVANT: Final = (
 
 
 def read_config(
-    data: Mapping[str, object], name: str, *, assume_architecture: str | None = None
+    data: Mapping[str, object],
+    name: str,
+    *,
+    assume_architecture: str | None = None,
+    checked: bool = False,
 ) -> ModelSpec:
     """The model that a parsed config.json describes.
 
@@ -74,6 +87,8 @@ def read_config(
         name: What to call the model.
         assume_architecture: Model type to read it as when its own type is not known; what was
             assumed is said in ``assumptions``.
+        checked: The result is known to be the model's, so that fields taken from the class are
+            not worth a word.
 
     Raises:
         UnknownArchitectureError: The model type has no builder and none was assumed.
@@ -92,7 +107,12 @@ def read_config(
         architecture=spec.architecture or (architectures[0] if architectures else ""),
         dtype=dtype,
         source=spec.source or "config.json",
-        assumptions=spec.assumptions + assumptions + dtype_assumptions,
+        assumptions=(
+            *spec.assumptions,
+            *assumptions,
+            *(() if checked else _shape_assumptions(config)),
+            *dtype_assumptions,
+        ),
         extra=config.unread(),
     )
     spec = with_rotary(spec, data)
@@ -227,6 +247,38 @@ def _dtype(config: Config, spec: ModelSpec) -> tuple[str, tuple[str, ...]]:
                 return inner, ()
     sentence = f"the configuration names no dtype; {DEFAULT_DTYPE} was assumed"
     return DEFAULT_DTYPE, (sentence,)
+
+
+def _shape_assumptions(config: Config) -> tuple[str, ...]:
+    """One sentence on the shape fields that were taken from the class, if any was."""
+    taken: dict[str, object] = {}
+    model_type = config.model_type
+    for place in _text_configurations(config):
+        for key in _SHAPE:
+            if key in place.defaulted():
+                taken[place.field(key)] = place.defaulted()[key]
+                model_type = place.model_type
+    if not taken:
+        return ()
+    verb, noun = ("is", "default") if len(taken) == 1 else ("are", "defaults")
+    values = _listed([str(value) for value in taken.values()])
+    return (
+        f"{_listed(list(taken))} {verb} not in the configuration; {values} taken ({noun} of "
+        f"{model_type})",
+    )
+
+
+def _text_configurations(config: Config) -> list[Config]:
+    """The configuration and those in it that describe the language model."""
+    found = [config]
+    for nested in config.nested():
+        if nested.path.rsplit(".", 1)[-1] in _NESTED:
+            found += _text_configurations(nested)
+    return found
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _names_method(block: Mapping[str, object]) -> bool:

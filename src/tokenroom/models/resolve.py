@@ -29,17 +29,19 @@ def load_model(
     """The model that ``name_or_path`` stands for: a local file or folder, a name, a Hub id.
 
     Local paths come first, then the catalogue, then the Hub (only for an id with an organisation,
-    when the extra ``hub`` is installed and offline is not set).
+    when the extra ``hub`` is installed and offline is not set). ``"MODEL@awq"`` is MODEL stored in
+    that layout, whatever its checkpoint is stored in.
 
     Args:
         name_or_path: A config.json, a folder with one, a ``.safetensors`` file or index with one
-            beside it, a ``.gguf`` file, a name of the catalogue or an id of the Hub.
+            beside it, a ``.gguf`` file, a name of the catalogue or an id of the Hub; a layout may
+            follow after ``@``.
         assume_architecture: Model type to read an unknown one as.
         hub: How to reach the Hub; None for the defaults and the HF_* environment variables. With a
             revision other than ``main`` the catalogue is not asked.
 
     Raises:
-        ModelError: There is no such file or name, or it cannot be read as a model.
+        ModelError: There is no such file, name or layout, or it cannot be read as a model.
         HubError: The Hub is needed but cannot be reached or has no such model.
     """
     name = str(name_or_path)
@@ -48,13 +50,29 @@ def load_model(
     path = _expanded(name)
     if _exists(path):
         return load_local(path, assume_architecture=assume_architecture)
+    if "@" in name:
+        return _in_layout(name, assume_architecture, hub)
     if isinstance(name_or_path, Path) or _must_be_path(name):
         raise ModelError(f"there is no file or folder {name[:200]!r}; check the path")
     if hub is None or hub.revision == "main":
-        found = catalogue.candidates(name)
-        if len(found) == 1:
-            return catalogue.find(name)
+        found = catalogue.lookup(name)
+        if found is not None:
+            return found
     return _load_remote(name, assume_architecture, hub)
+
+
+def _in_layout(name: str, assume_architecture: str | None, hub: HubOptions | None) -> ModelSpec:
+    """The model before the last ``@``, stored in the layout after it."""
+    from tokenroom.models.quantization.hypothetical import known_layouts, what_if
+
+    model, _, layout = name.rpartition("@")
+    if layout.lower().replace("-", "_") not in known_layouts():
+        raise ModelError(
+            f"{name[:200]!r} is no file, and {layout[:50]!r} after its @ is no weight layout; it "
+            f"may be one of {', '.join(known_layouts())}"
+        )
+    spec = load_model(model, assume_architecture=assume_architecture, hub=hub)
+    return replace(what_if(spec, layout), name=f"{spec.name}@{layout}")
 
 
 def load_local(path: Path, *, assume_architecture: str | None = None) -> ModelSpec:

@@ -69,9 +69,15 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "models.none": ("No model matches {words!r}.", "没有与 {words!r} 匹配的模型。"),
     "models.near": ("Near it are {names}.", "相近的有 {names}。"),
     "models.footer": (
-        "Any other model: a config.json, a folder, a GGUF file or a Hub id.",
+        "Active: parameters a text token passes through, without vision and audio towers, routed "
+        "experts by the share that is used. Weights: how the checkpoint stores them; MODEL@awq, "
+        "@fp8, @q4_k_m ... is the same model stored otherwise. Any other model: a config.json, a "
+        "folder, a GGUF file or a Hub id.",
+        "激活参数：一个文本 token 经过的参数，不含视觉与音频塔，路由专家按所用份额计。"
+        "权重：检查点的存储方式；MODEL@awq、@fp8、@q4_k_m 等为同一模型的其他存储方式。"
         "其他模型：可给出 config.json、文件夹、GGUF 文件或 Hub id。",
     ),
+    "models.weights": ("Weights", "权重"),
     "models.name": ("Model", "模型"),
     "models.aliases": ("Also called", "别名"),
     "models.architecture": ("Architecture", "架构"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.hardware.records import Slice
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tokenroom.models.catalogue import Entry
-    from tokenroom.models.spec import ModelSpec
+    from tokenroom.models.spec import ModelSpec, Scheme
 
 
 def accelerator_table(accelerators: Sequence[Accelerator], language: Language) -> Table:
@@ -121,20 +122,46 @@ def accelerator_json(gpu: Accelerator, slices: Mapping[str, Slice]) -> dict[str,
 
 
 def model_table(specs: Sequence[ModelSpec], language: Language) -> Table:
-    """One line a model: parameters in all and for each token, and the longest context."""
+    """One line a model: parameters in all and for each token, weight layout, longest context."""
     table = _table()
     table.add_column(message("models.name", language), overflow="fold")
-    for heading in ("parameters", "active", "context"):
+    for heading in ("parameters", "active"):
         table.add_column(message(f"models.{heading}", language), justify="right", no_wrap=True)
+    table.add_column(message("models.weights", language), no_wrap=True)
+    table.add_column(message("models.context", language), justify="right", no_wrap=True)
     for spec in specs:
         length = spec.max_position_embeddings
         table.add_row(
             spec.name,
             format_parameters(spec.parameters_total),
             format_parameters(spec.parameters_active),
+            weight_layout(spec),
             "-" if length is None else format_count(length),
         )
     return table
+
+
+_PLAIN: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+
+
+def weight_layout(spec: ModelSpec) -> str:
+    """The layout that most of a model's parameters are stored in, as people call it.
+
+    Of a quantised model, that of most of its quantised parameters: ``bf16``, ``fp8``, ``awq``,
+    ``w4a16``, ``w8a8``, ``nvfp4``, ...
+    """
+    from tokenroom.models.quantization.schemes import INT8, PACKED  # costs start-up time
+
+    parameters: Counter[Scheme] = Counter()
+    for _, weight, count in spec.all_weights():
+        if weight.scheme is not None:
+            parameters[weight.scheme] += weight.parameters * count
+    if not parameters:
+        return _PLAIN.get(spec.dtype, spec.dtype)
+    scheme = max(parameters, key=parameters.__getitem__)
+    if scheme.name in (INT8, PACKED):
+        return f"w{scheme.weight_bits:g}a{scheme.activation_bits}"
+    return scheme.name.split(":")[0]
 
 
 def model_details(model: Entry, spec: ModelSpec, language: Language) -> Group:
@@ -142,7 +169,7 @@ def model_details(model: Entry, spec: ModelSpec, language: Language) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    length = spec.max_position_embeddings
+    length, layout = spec.max_position_embeddings, weight_layout(spec)
     figures = {
         "aliases": ", ".join(model.aliases),
         "architecture": spec.architecture,
@@ -150,7 +177,9 @@ def model_details(model: Entry, spec: ModelSpec, language: Language) -> Group:
         "active": f"{format_parameters(spec.parameters_active)} ({spec.parameters_active:,})",
         "layers": format_count(spec.num_layers),
         "context": format_count(length) if length else "",
-        "dtype": spec.quantization or spec.dtype,
+        "dtype": layout
+        if spec.quantization in (None, layout)
+        else f"{layout} ({spec.quantization})",
     }
     unknown = message("unknown", language)
     table = _table()
@@ -178,6 +207,7 @@ def model_json(model: Entry, spec: ModelSpec) -> dict[str, Any]:
         "num_layers": spec.num_layers,
         "max_position_embeddings": spec.max_position_embeddings,
         "dtype": spec.dtype,
+        "weights": weight_layout(spec),
         "quantization": spec.quantization,
         "source": model.source,
         "source_kind": model.source_kind,
