@@ -47,12 +47,9 @@ _ENGINES: Final[Mapping[str, _Row]] = {
         programs=("vllm",),
         images=("vllm",),
     ),
-    "sglang": _Row(
-        title="SGLang",
-        policy=("tokenroom.engines.sglang.policy", "SGLANG"),
-        parser="tokenroom.engines.sglang.arguments",
-        programs=("sglang",),
-        images=("sglang",),
+    "transformers": _Row(
+        title="transformers",
+        policy=("tokenroom.engines.transformers.policy", "TRANSFORMERS"),
     ),
     "tensorrt-llm": _Row(
         title="TensorRT-LLM",
@@ -68,6 +65,13 @@ _ENGINES: Final[Mapping[str, _Row]] = {
     "paged": _Row(title="paged allocation", policy=("tokenroom.engines.abstract.policy", "PAGED")),
     "hybrid": _Row(
         title="hybrid allocation", policy=("tokenroom.engines.abstract.policy", "HYBRID")
+    ),
+    "sglang": _Row(
+        title="SGLang",
+        policy=("tokenroom.engines.sglang.policy", "SGLANG"),
+        parser="tokenroom.engines.sglang.arguments",
+        programs=("sglang",),
+        images=("sglang",),
     ),
     "llama.cpp": _Row(
         title="llama.cpp",

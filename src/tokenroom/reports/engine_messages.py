@@ -53,6 +53,33 @@ ENGINE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "the first manager would cut them",
         "第二代缓存管理器在运行时会在各池之间移动显存；此处按第一代管理器的划分显示",
     ),
+    "notice.weights_offloaded": (
+        "{weights_bytes} of weights stay outside the GPUs and cross PCIe in every pass: far slower",
+        "{weights_bytes} 权重留在 GPU 之外，每次前向都要经过 PCIe：慢得多",
+    ),
+    "notice.eager_attention": (
+        "eager attention keeps the score matrix: memory grows with the square of the length",
+        "eager 注意力会保留分数矩阵：显存随长度的平方增长",
+    ),
+    "notice.static_batch": (
+        "one static batch: it ends when its longest sequence does, and nothing is kept free for "
+        "requests to come",
+        "静态批处理：整批在最长序列结束时才结束，不为后来的请求预留显存",
+    ),
+    "fit.phase.prefill": ("prefill of the whole batch", "整批预填充"),
+    "fit.phase.decode": ("one step of the batch", "整批解码一步"),
+    "fit.no_pool": (
+        "No pool: the cache grows with the batch; the largest batch of this length is {requests}",
+        "没有 KV 池：缓存随批增长；该长度下最大批为 {requests}",
+    ),
+    "change.attn_implementation": (
+        "fused attention: nothing is lost",
+        "融合注意力：没有代价",
+    ),
+    "change.num_gpus": (
+        "more GPUs: they work one after the other",
+        "更多 GPU：各卡依次工作",
+    ),
     "notice.requests_never_fit": (
         "{count} requests of the workload are larger than the whole pool and are passed over",
         "工作负载中有 {count} 个请求大于整个池，已略过",

@@ -344,6 +344,9 @@ def _pool_range(result: FitResult, stage: StageMemory) -> str:
 
 def _pool_lines(result: FitResult, language: Language) -> Iterator[str]:
     plan = result.plan
+    if not plan.kv_blocks:
+        yield message("fit.no_pool", language, requests=result.requests_held)
+        return
     if any(stage.device for stage in plan.stages):
         yield from cell_lines(result, language)
         return

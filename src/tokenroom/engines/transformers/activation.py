@@ -8,8 +8,10 @@ mixers other than softmax attention are not in them, so the range is wider there
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from tokenroom.engines.transformers.caches import CacheSettings, LayerBytes, layer_bytes
 from tokenroom.memory.activations import Terms, expert_terms, mixer_terms, terms_bytes
@@ -24,8 +26,8 @@ from tokenroom.models.spec import (
     Role,
 )
 
-_FLOAT: int = 4
-_POSITION_BYTES = 8
+_FLOAT: Final = 4
+_POSITION_BYTES: Final = 8
 
 
 class AttentionKernel(StrEnum):
@@ -76,19 +78,39 @@ class Step:
         return self.batch * self.queries
 
 
-def step_terms(spec: ModelSpec, step: Step, cache: CacheSettings) -> Terms:
-    """The widest moment of a pass beside weights and the whole cache as it stands after it."""
-    return max(step_moments(spec, step, cache), key=terms_bytes)
+def step_terms(
+    spec: ModelSpec,
+    step: Step,
+    cache: CacheSettings,
+    *,
+    layers: Sequence[Layer] | None = None,
+    outputs: bool = True,
+) -> Terms:
+    """The widest moment of a pass beside weights and the whole cache as it stands after it.
+
+    Args:
+        spec: The model.
+        step: The pass.
+        cache: How the cache is kept.
+        layers: Layers that run on the GPU in question, None for all.
+        outputs: Whether the logits are made there.
+    """
+    moments = step_moments(spec, step, cache, layers=layers, outputs=outputs)
+    return max(moments, key=terms_bytes, default=())
 
 
-def step_moments(spec: ModelSpec, step: Step, cache: CacheSettings) -> list[Terms]:
+def step_moments(
+    spec: ModelSpec,
+    step: Step,
+    cache: CacheSettings,
+    *,
+    layers: Sequence[Layer] | None = None,
+    outputs: bool = True,
+) -> list[Terms]:
     """Every moment that may be the widest: of each kind of layer, and of the logits."""
-    moments = [
-        moment
-        for layer, _ in spec.layer_kinds
-        for moment in _layer_moments(spec, layer, step, cache)
-    ]
-    return [*moments, _output_terms(spec, step)]
+    kinds = [layer for layer, _ in spec.layer_kinds] if layers is None else layers
+    moments = [moment for layer in kinds for moment in _layer_moments(spec, layer, step, cache)]
+    return [*moments, _output_terms(spec, step)] if outputs else moments
 
 
 def _carried(spec: ModelSpec, layer: Layer, step: Step) -> Terms:
