@@ -264,8 +264,8 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "notice.assumption": ("{text}", "{text}"),
     "notice.gpu_memory_assumed": (
-        "the memory of {gpu}, {memory_bytes}, is assumed: {source}; if you know what PyTorch or the "
-        "engine prints, give it with --gpu-memory",
+        "the memory of {gpu}, {memory_bytes}, is assumed: {source}; if you know what PyTorch or "
+        "the engine prints, give it with --gpu-memory",
         "{gpu} 的显存 {memory_bytes} 为推定值：{source}。若知道 PyTorch 或引擎显示的数值，"
         "请用 --gpu-memory 给出",
     ),
