@@ -107,12 +107,15 @@ def changes_from(
         for step in ladder(deployment):
             if attempt((step,)):
                 return
-            for narrower in narrowing:
-                for narrow in narrower(deployment):
-                    if change := attempt((step, narrow)):
-                        yield change
-                        return
+            for narrow in helpful:
+                change = attempt((step, narrow))
+                if change and _gpus(change) > deployment.node.count:
+                    yield change
+                    return
 
+    # A narrowing that does by itself needs no more GPUs beside it.
+    steps = [step for ladder in narrowing for step in ladder(deployment)]
+    helpful = [step for step in steps if attempt((step,)) is None]
     found = [change for ladder in soft for change in single(ladder)]
     yield from found
     if not found:
@@ -154,9 +157,9 @@ def halves(value: int, least: int) -> list[int]:
     return found
 
 
-def doubles(size: int) -> list[int]:
-    """``size`` doubled up to 64, itself left out."""
+def doubles(size: int, most: int = _WIDEST) -> list[int]:
+    """``size`` doubled up to ``most``, itself left out."""
     found = []
-    while (size := size * 2) <= _WIDEST:
+    while (size := size * 2) <= most:
         found.append(size)
     return found

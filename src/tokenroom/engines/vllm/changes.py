@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _UTILIZATIONS: Final = (0.92, 0.95, 0.97)
 _SHORTEST: Final = 1024
 _SMALLEST_BUDGET: Final = 512
+_MOST_SEQS: Final = 8192
 
 
 _Ladder: TypeAlias = Callable[["VLLMPolicy", Deployment], list[Step]]
@@ -57,18 +58,22 @@ def _utilizations(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
     resolved: ResolvedSettings = deployment.resolved
     if resolved.kv_cache_memory_bytes is not None:
         return []
-    values = [value for value in _UTILIZATIONS if value > resolved.gpu_memory_utilization]
-    if deployment.node.used_bytes:  # the engine takes its share of the card, whoever else is on it
-        stages = policy.plan(deployment).stages
-        free = min(1 - stage.context_bytes / stage.total_bytes for stage in stages)
-        share = floor(free * 100) / 100
-        values = [share] if 0 < share < resolved.gpu_memory_utilization else []
+    stages = policy.plan(deployment).stages
+    # The engine takes its share of the whole card, whoever else is on it.
+    free = min(1 - stage.context_bytes / stage.total_bytes for stage in stages)
+    share = floor(free * 100) / 100
+    values = [value for value in _UTILIZATIONS if resolved.gpu_memory_utilization < value <= share]
+    if 0 < share < resolved.gpu_memory_utilization:
+        values = [share]
     return [_flag("gpu_memory_utilization", value, f"{value:g}") for value in values]
 
 
 def _sequences(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
     resolved: ResolvedSettings = deployment.resolved
-    return [_flag("max_num_seqs", value, str(value)) for value in halves(resolved.max_num_seqs, 1)]
+    values = halves(resolved.max_num_seqs, 1)
+    if policy.plan(deployment).refusal is None:  # it starts: more may run at once
+        values = doubles(resolved.max_num_seqs, _MOST_SEQS)
+    return [_flag("max_num_seqs", value, str(value)) for value in values]
 
 
 def _budgets(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
@@ -120,14 +125,14 @@ def _wider(name: str) -> _Ladder:
 
 
 def _offloads(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
-    """GiB of weights to keep on the host: doubling from 4 to twice the card."""
+    """GiB of weights to keep on the host: by eighths more, from 4 to twice the card."""
     if deployment.resolved.cpu_offload_bytes:
         return []
     steps, gib = [], 4
     while gib * GIB <= 2 * deployment.node.accelerator.memory_bytes:
         settings = {"cpu_offload_bytes": gib * GIB}
         steps.append(Step(key="cpu_offload", flags=f"--cpu-offload-gb {gib}", settings=settings))
-        gib *= 2
+        gib += max(2, gib // 8)
     return steps
 
 

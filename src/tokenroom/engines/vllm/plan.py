@@ -22,8 +22,8 @@ from tokenroom.engines.vllm.stage import (
 from tokenroom.errors import DeploymentError
 from tokenroom.memory.ledger import Line
 
-_MOST_SEARCHES: Final = 8
-"""Rounds in which the longest length may still grow; two are the rule."""
+_WHATEVER_THE_LENGTH: Final = frozenset({"weights_too_big", "free_below_budget"})
+"""Causes that no shorter length takes away."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,38 +147,47 @@ class VLLMPlan:
     def max_model_len_that_fits(self) -> int:
         """The longest max_model_len for which the engine starts; 0 when none does.
 
-        Never beyond what the model allows. A shorter length leaves more room (smaller block
-        tables, and a smaller token budget where prefill is not chunked), so the pool is searched
-        again under each length found until it does not grow.
+        Never beyond what the model allows. A shorter length also leaves more room (smaller block
+        tables, fewer encoder tokens, a smaller token budget where prefill is not chunked), so what
+        the pool holds is only the first guess: the answer is searched among whole plans.
         """
-        if self.refusal is not None and self.refusal.cause not in (
-            "kv_below_one_request",
-            "no_room_for_kv",
-        ):
+        if self.refusal is not None and self.refusal.cause in _WHATEVER_THE_LENGTH:
             return 0
         from tokenroom.engines.vllm.policy import VLLM  # builds on this module
 
-        longest = _longest(self.deployment, self.layout, self._available)
-        for _ in range(_MOST_SEARCHES):
-            if longest in (0, self.max_model_len):
-                break
-            asked = replace(self.deployment.asked, max_model_len=longest)
-            old = self.deployment
+        old = self.deployment
+
+        def starts(length: int) -> bool:
+            asked = replace(old.asked, max_model_len=length)
             try:
-                shorter = VLLM.plan(VLLM.deploy(old.spec, old.node, asked, old.draft))
-            except DeploymentError:  # refused for another reason than memory, such as block sizes
-                break
-            found = _longest(shorter.deployment, shorter.layout, shorter._available)
-            if found <= longest:
-                break
-            longest = found
-        return longest
+                return VLLM.plan(VLLM.deploy(old.spec, old.node, asked, old.draft)).refusal is None
+            except DeploymentError:  # refused for another reason than memory
+                return False
+
+        longest = _longest_allowed(self._resolved)
+        if (self.refusal is None and self.max_model_len == longest) or starts(longest):
+            return longest
+        good = self.max_model_len if self.refusal is None else 0
+        bad = longest
+        guess = _longest(old, self.layout, self._available)
+        step = self.kv_block_size
+        for tried in (guess, guess + step, guess - step):  # most often one of these decides
+            if good < tried < bad:
+                good, bad = (tried, bad) if starts(tried) else (good, tried)
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            good, bad = (middle, bad) if starts(middle) else (good, middle)
+        return good
 
     def explain(self) -> tuple[Line, ...]:
         """The ledger of the governing stage, line by line."""
         from tokenroom.engines.vllm.explain import explain_plan
 
         return explain_plan(self)
+
+
+def _longest_allowed(resolved: ResolvedSettings) -> int:
+    return max(resolved.length.longest or resolved.length.default, resolved.max_model_len)
 
 
 def _longest(deployment: Deployment, layout: PoolLayout, available: Sequence[int]) -> int:
@@ -188,7 +197,7 @@ def _longest(deployment: Deployment, layout: PoolLayout, available: Sequence[int
     return max_model_len_that_fits(
         layout,
         available,
-        longest=max(resolved.length.longest or resolved.length.default, resolved.max_model_len),
+        longest=_longest_allowed(resolved),
         max_in_flight_tokens=resolved.max_in_flight_tokens,
         max_encoder_tokens=encoder_tokens(deployment),
     )
