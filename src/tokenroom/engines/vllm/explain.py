@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from tokenroom.engines.ledger_lines import estimated, exact, weight_parts
 from tokenroom.engines.policy import StageMemory
-from tokenroom.engines.vllm.defaults import ResolvedSettings
 from tokenroom.engines.vllm.generation import EngineGeneration
+from tokenroom.engines.vllm.kv_specs import AttentionSpec, KVCacheSpec, MambaSpec
+from tokenroom.engines.vllm.resolved import ResolvedSettings
 from tokenroom.memory.ledger import Confidence, Line
 
 if TYPE_CHECKING:
@@ -144,9 +145,8 @@ def _pool(
         block_bytes,
         "largest over the groups of (sum of the pages of its layers)",
         {
-            f"group {number}": f"{group.num_layers} x {group.kind}, {group.block_size} tokens, "
-            f"{group.page_bytes} B a page"
-            for number, group in enumerate(plan.kv_groups)
+            f"group {number}": f"{len(group.caches)} layers x {_page(group.spec)}"
+            for number, group in enumerate(plan.layout.groups)
         },
         sources["block"],
     )
@@ -154,7 +154,12 @@ def _pool(
         "kv_pool",
         stage.kv_pool_bytes,
         "num_blocks x block, num_blocks = least over the stages of floor(available / block)",
-        {"num_blocks": plan.kv_blocks, "block": block_bytes},
+        {
+            "num_blocks": plan.kv_blocks,
+            "available": stage.available_bytes,
+            "block": block_bytes,
+            "kv_pool_tokens": plan.kv_pool_tokens,
+        },
         sources["blocks"],
         confidence=Confidence.EXACT if plan.pool_is_exact else Confidence.ESTIMATED,
     )
@@ -171,3 +176,18 @@ def _pool(
         },
         sources["concurrency"],
     )
+
+
+def _page(spec: KVCacheSpec) -> str:
+    """How one layer's page comes about."""
+    if isinstance(spec, AttentionSpec):
+        page = f"{spec.block_size} tokens x {spec.num_kv_heads} KV heads x {spec.cell_bytes} B"
+        if spec.tokens_per_state > 1:
+            page += f" / {spec.tokens_per_state}"
+    elif isinstance(spec, MambaSpec):
+        states = zip(spec.shapes, spec.dtypes, strict=True)
+        page = " + ".join(f"{'x'.join(map(str, shape))} {dtype}" for shape, dtype in states)
+    else:
+        page = f"{spec.block_size} tokens"
+    padded = "" if spec.page_bytes == spec.own_page_bytes else ", padded"
+    return f"{spec.kind.replace('_', ' ')} ({page} = {spec.page_bytes} B{padded})"

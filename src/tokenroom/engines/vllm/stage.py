@@ -15,6 +15,7 @@ from typing import Any
 from tokenroom.engines.policy import Deployment, Estimate
 from tokenroom.engines.vllm.expert_padding import expert_padding
 from tokenroom.engines.vllm.generation import EngineGeneration
+from tokenroom.engines.vllm.graphs import GraphEstimate
 from tokenroom.engines.vllm.kv_pool import PoolLayout, pool_layout
 from tokenroom.engines.vllm.kv_rules import kv_cache_rules
 from tokenroom.engines.vllm.kv_settings import KVCacheSettings
@@ -102,6 +103,7 @@ def stage_figures(deployment: Deployment, rules: VersionRules, rank: int) -> dic
             low_bytes=graphs.estimated_low_bytes,
             high_bytes=graphs.estimated_high_bytes,
             phase="estimate",
+            terms=_captures(graphs),
             source=graphs.source,
         )
     else:
@@ -110,6 +112,7 @@ def stage_figures(deployment: Deployment, rules: VersionRules, rank: int) -> dic
             low_bytes=graphs.low_bytes,
             high_bytes=graphs.high_bytes,
             phase="capture",
+            terms=_captures(graphs),
             source=graphs.source,
         )
     return {
@@ -126,6 +129,18 @@ def stage_figures(deployment: Deployment, rules: VersionRules, rank: int) -> dic
         "buffers_bytes": buffers,
         "available_bytes": available,
     }
+
+
+def _captures(graphs: GraphEstimate) -> tuple[tuple[str, int], ...]:
+    """The first capture of each mode and all further ones, as explanations list them."""
+    return tuple(
+        term
+        for mode in graphs.modes
+        for term in (
+            (f"{mode.name.lower()}_first_of_{mode.count}", mode.first_bytes),
+            (f"{mode.name.lower()}_each_further", mode.second_bytes),
+        )
+    )
 
 
 def _partition(resolved: ResolvedSettings) -> tuple[int, ...] | None:
