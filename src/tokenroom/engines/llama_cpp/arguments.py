@@ -420,7 +420,6 @@ def _value_of(words: Sequence[str], flags: tuple[str, ...]) -> str | None:
 
 
 def _read(path: str) -> str:
-    try:
-        return Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandLineError(f"the Modelfile {path!r} cannot be read: {error}") from error
+    return read_bounded_text(
+        path, MAX_OPTIONS_BYTES, what=f"the Modelfile {path!r}", error=CommandLineError
+    )

@@ -207,7 +207,7 @@ class _Resolver:
     def _slots(self, server: bool) -> tuple[int, bool]:
         asked = self._asked
         auto = server and asked.program == "server" and self._rules.auto_slots
-        given = asked.n_parallel is not None and asked.n_parallel > 0
+        given = asked.n_parallel is not None and asked.n_parallel >= 0  # below 0: auto
         default = _AUTO_SLOTS if auto else 1
         slots = asked.n_parallel if given and asked.n_parallel is not None else default
         if isinstance(slots, bool) or not isinstance(slots, int) or not 0 < slots <= _MAX_SEQUENCES:
