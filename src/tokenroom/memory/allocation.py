@@ -105,6 +105,11 @@ class Occupancy:
         return self.used_bytes + self.internal_waste_bytes
 
     @property
+    def all_at_once(self) -> bool:
+        """No request ever waits."""
+        return self.free_bytes > 0 or not self.external_waste_bytes
+
+    @property
     def used_share(self) -> float:
         """Share of the pool that holds tokens."""
         return self.used_bytes / self.pool_bytes if self.pool_bytes > 0 else 0.0

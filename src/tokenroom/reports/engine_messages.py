@@ -12,6 +12,10 @@ ENGINE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "while others wait",
         "工作负载：开始时可同时容纳 {batch} 个请求；有请求等待时平均运行 {mean_batch} 个",
     ),
+    "occupancy.all": (
+        "Workload: all {batch} requests run at once",
+        "工作负载：全部 {batch} 个请求同时运行",
+    ),
     "occupancy.pool": (
         "Of the pool {used_bytes} hold tokens ({used_share} %), {internal_waste_bytes} are "
         "reserved in vain, {external_waste_bytes} are free but of no use to the request that waits",
