@@ -172,6 +172,11 @@ def test_positions_and_windows_are_the_published_ones() -> None:
     assert len(catalogue.entry("HuggingFaceTB/SmolLM3-3B").config["layer_types"]) == 36  # type: ignore[arg-type]
 
 
+def test_instruct_models_have_their_own_type() -> None:
+    assert catalogue.find("allenai/OLMo-2-1124-7B").dtype == "float32"
+    assert catalogue.find("allenai/OLMo-2-1124-7B-Instruct").dtype == "bfloat16"
+
+
 def test_another_organisation_is_not_taken_for_it() -> None:
     assert catalogue.candidates("someone/Llama-3.1-8B-Instruct") == ()
 
