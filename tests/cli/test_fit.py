@@ -67,10 +67,23 @@ def test_json_keeps_its_schema(
         assert rank["total_bytes"] == data["hardware"]["memory_bytes"]
 
 
-def test_the_schema_is_printed_and_valid(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "--json-schema")
+@pytest.mark.parametrize("arguments", [[], ["--sweep", "concurrency=1..2"]])
+def test_the_schema_is_printed_and_valid(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    code, out, _ = run(capsys, *arguments, "--json-schema")
     assert code == 0
     Draft202012Validator.check_schema(json.loads(out))
+
+
+@pytest.mark.parametrize("values", ["concurrency=1..8", "context=2k..8k"])
+def test_json_of_a_sweep_keeps_its_schema(capsys: pytest.CaptureFixture[str], values: str) -> None:
+    _, data = answer(capsys, *SMALL, "--sweep", values)
+    validator = Draft202012Validator(json.loads(schema_text(sweep=True)))
+    validator.validate(data)
+    assert len(data["points"]) > 2
+    del data["points"][0]["request_bytes"], data["fit"]["verdict"]
+    assert len(list(validator.iter_errors(data))) == 2
 
 
 def test_ranks_are_listed_for_every_stage_and_tensor_rank(

@@ -135,7 +135,7 @@ def command(
     if json_schema:
         from tokenroom.reports.fit_json import schema_text
 
-        click.echo(schema_text())
+        click.echo(schema_text(sweep=sweep_text is not None))
         return 0
     swept = None
     if sweep_text is not None:

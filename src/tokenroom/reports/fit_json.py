@@ -1,12 +1,14 @@
-"""The answer of ``fit`` as one JSON object, whose schema is published beside this module.
+"""The answers of ``fit`` as JSON objects, whose schemas are published beside this module.
 
-The schema (``data/fit.schema.json``, printed by ``tokenroom fit --json-schema``) is versioned by
-``schema_version``: a new key raises the minor number, a changed or dropped one the major number.
-Sizes are integers of bytes and lengths integers of tokens.
+The schemas (``data/fit.schema.json`` and ``data/sweep.schema.json``, printed by
+``tokenroom fit --json-schema``) are versioned by ``schema_version``: a new key raises the minor
+number, a changed or dropped one the major number. Sizes are integers of bytes and lengths integers
+of tokens.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
@@ -106,9 +108,20 @@ def sweep_json(
     }
 
 
-def schema_text() -> str:
-    """The JSON schema of :func:`fit_json` as text."""
-    return files("tokenroom.reports").joinpath("data/fit.schema.json").read_text("utf-8")
+def schema_text(*, sweep: bool = False) -> str:
+    """The JSON schema of :func:`fit_json`, or of :func:`sweep_json`, as text."""
+    fit_schema = _packaged("fit.schema.json")
+    if not sweep:
+        return fit_schema
+    schema = json.loads(_packaged("sweep.schema.json"))
+    schema["properties"]["fit"] = {
+        key: value for key, value in json.loads(fit_schema).items() if not key.startswith("$")
+    }
+    return json.dumps(schema, indent=2)
+
+
+def _packaged(name: str) -> str:
+    return files("tokenroom.reports").joinpath(f"data/{name}").read_text("utf-8")
 
 
 def _ranks(result: FitResult) -> Any:
