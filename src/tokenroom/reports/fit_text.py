@@ -378,9 +378,11 @@ def _occupancy_lines(result: FitResult, language: Language) -> Iterator[str]:
     filled = result.occupancy
     if filled is None:
         return
-    yield message(
-        "occupancy.batch", language, batch=filled.batch, mean_batch=f"{filled.mean_batch:.1f}"
-    )
+    if filled.all_at_once:
+        yield message("occupancy.all", language, batch=filled.batch)
+    else:
+        mean = f"{filled.mean_batch:.1f}"
+        yield message("occupancy.batch", language, batch=filled.batch, mean_batch=mean)
     yield message(
         "occupancy.pool",
         language,
