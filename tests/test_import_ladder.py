@@ -15,7 +15,7 @@ PACKAGE = Path(tokenroom.__file__).parent
 # A module may import its own package and what stands on lower rungs.
 LADDER = (
     {"errors"},
-    {"units"},
+    {"units", "files"},
     {"hardware", "models"},
     {"memory"},
     {"engines"},

@@ -184,7 +184,7 @@ def test_yaml_is_told_from_commands() -> None:
 
 @pytest.mark.parametrize("text", ["services: [", "kind: *x", "kind: !!python/object:x y"])
 def test_damaged_yaml_is_refused(text: str) -> None:
-    with pytest.raises(CommandLineError, match="the YAML is damaged"):
+    with pytest.raises(CommandLineError, match="the YAML cannot be read"):
         read_launches(text)
 
 

@@ -310,7 +310,7 @@ def test_a_users_entry_takes_the_place_of_a_bundled_one(tmp_path: Path) -> None:
         ("gpus.json", "[" * 5_000, "gpus.json is not valid JSON"),
         ("gpus.toml", "x = " + "[" * 5_000, "gpus.toml is not valid TOML"),
         ("gpus.yaml", "[" * 5_000, "gpus.yaml is not valid YAML"),
-        ("gpus.yaml", "# " + "x" * 2**24, "gpus.yaml is larger than 10 MiB"),
+        ("gpus.yaml", "# " + "x" * 2**24, "is larger than 10 MiB"),
         ("gpus.yaml", "accelerators: [{name: X, memory: 80}]\n", None),
         (
             "gpus.toml",

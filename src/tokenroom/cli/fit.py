@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tokenroom.hardware.accelerator import Accelerator
     from tokenroom.models.spec import ModelSpec
 
-_MAX_COMMAND_BYTES = 10 * 2**20
+_MAX_COMMAND_BYTES = 2**20
 
 
 class _Quantity(click.ParamType):  # type: ignore[type-arg]
@@ -276,24 +276,22 @@ def _command(words: tuple[str, ...], options: dict[str, Any]) -> tuple[ParsedCom
 
 
 def _read_text(path: Path, option: str) -> str:
+    from tokenroom.files import decoded, read_bounded_text
+
+    what = f"{option} {path}"
+    if str(path) != "-":
+        return read_bounded_text(
+            path, _MAX_COMMAND_BYTES, what=what, error=CommandLineError, streams=True
+        )
+    if sys.stdin is None:
+        raise CommandLineError(f"{what} cannot be read: standard input is closed; name a file")
     try:
-        if str(path) == "-":
-            data = sys.stdin.buffer.read(_MAX_COMMAND_BYTES + 1)
-        else:
-            with path.open("rb") as file:
-                data = file.read(_MAX_COMMAND_BYTES + 1)
+        data = sys.stdin.buffer.read(_MAX_COMMAND_BYTES + 1)
     except OSError as error:
-        raise CommandLineError(
-            f"{option} {path} cannot be read: {error.strerror}; give a readable text file"
-        ) from error
+        raise CommandLineError(f"{what} cannot be read: {error.strerror}; name a file") from error
     if len(data) > _MAX_COMMAND_BYTES:
-        raise CommandLineError(f"{option} {path} is larger than 10 MiB; give less")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise CommandLineError(
-            f"{option} {path} is not UTF-8 text (byte {error.start}); save it as UTF-8"
-        ) from error
+        raise CommandLineError(f"{what} is larger than 1 MiB; give less")
+    return decoded(data, what=what, error=CommandLineError)
 
 
 def _model(name: str, options: dict[str, Any]) -> ModelSpec:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from tokenroom.engines.containers import Launch, read_docker_run, read_documents
 from tokenroom.engines.shell import split_shell
 from tokenroom.errors import CommandLineError
+from tokenroom.files import parse_yaml, read_bounded_text
 
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ash"})
 _YAML_KEYS: Final = re.compile(
@@ -22,6 +23,9 @@ _YAML_KEYS: Final = re.compile(
     re.M,
 )
 _MAX_NESTING: Final = 8
+
+MAX_OPTIONS_BYTES: Final = 2**20
+"""Largest file of options read; real ones have a few hundred bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +85,27 @@ def looks_like_yaml(text: str) -> bool:
 
 
 def _load_yaml(text: str) -> list[Any]:
-    import yaml  # only deployment files need it, and it costs start-up time
-
     try:
-        return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" at line {mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or str(error).split("\n", 1)[0]
-        raise CommandLineError(f"the YAML is damaged{place}: {problem}; correct it") from error
+        return parse_yaml(text)
+    except ValueError as error:
+        raise CommandLineError(f"the YAML cannot be read ({error}); correct it") from error
+
+
+def read_options_file(path: str) -> dict[str, Any]:
+    """The options of the YAML file that ``--config`` names; empty when it holds nothing.
+
+    Raises:
+        CommandLineError: It cannot be read, is not YAML, or holds no mapping.
+    """
+    what = f"--config {path!r}"
+    text = read_bounded_text(path, MAX_OPTIONS_BYTES, what=what, error=CommandLineError)
+    try:
+        documents = parse_yaml(text)
+    except ValueError as error:
+        raise CommandLineError(f"{what} is not valid YAML ({error}); correct it") from error
+    if len(documents) > 1 or (documents and not isinstance(documents[0], dict | None)):
+        raise CommandLineError(f"{what} holds no options; write lines of NAME: VALUE")
+    return {str(key): value for key, value in (documents[0] or {}).items()} if documents else {}
 
 
 def unwrap(launch: Launch, outer: Mapping[str, str], depth: int = 0) -> list[Launch]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from tokenroom.errors import HardwareError
+from tokenroom.files import parse_yaml, read_bounded_text
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.hardware.names import (
     PartName,
@@ -282,17 +283,15 @@ def _read_file(path: Path) -> object:
             f"the GPU file {path.name!r} has the suffix {suffix!r}; it may be .toml, .json, .yaml "
             "or .yml"
         )
+    text = read_bounded_text(
+        path,
+        _MOST_FILE_BYTES,
+        what=f"the GPU file {str(path)!r}",
+        error=HardwareError,
+        streams=True,
+    )
     try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_FILE_BYTES + 1)
-    except OSError as error:
-        raise HardwareError(
-            f"the GPU file {str(path)!r} cannot be read: {error.strerror}"
-        ) from None
-    if len(data) > _MOST_FILE_BYTES:
-        raise HardwareError(f"the GPU file {path.name} is larger than 10 MiB; list fewer GPUs")
-    try:
-        return _parse(data.decode("utf-8"), suffix)
+        return _parse(text, suffix)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise HardwareError(f"{path.name} is not valid {suffix[1:].upper()}: {reason}") from None
@@ -305,12 +304,8 @@ def _parse(text: str, suffix: str) -> object:
         import tomllib
 
         return tomllib.loads(text)
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(error) from None
+    documents = parse_yaml(text)
+    return documents[0] if documents else None
 
 
 def _names(item: Mapping[str, Any]) -> tuple[str, ...]:

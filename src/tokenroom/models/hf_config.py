@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tokenroom.errors import ModelError, UnknownArchitectureError
+from tokenroom.files import read_bounded_text
 from tokenroom.models.architectures import builder_for, module_of
 from tokenroom.models.architectures.assembly import DEFAULT_DTYPE, stored_dtype
 from tokenroom.models.config import Config
@@ -156,20 +157,11 @@ def read_config_file(path: str | Path, *, assume_architecture: str | None = None
 
 def _load(file: Path) -> Mapping[str, object]:
     """The JSON object in ``file``."""
+    if not file.exists():
+        raise ModelError(f"there is no {file}; give a config.json or a folder that holds one")
+    text = read_bounded_text(file, MAX_FILE_BYTES, what=str(file), error=ModelError)
     try:
-        size_bytes = file.stat().st_size
-        if size_bytes > MAX_FILE_BYTES:
-            raise ModelError(
-                f"{file} has {size_bytes:,} bytes; a model configuration has at most "
-                f"{MAX_FILE_BYTES:,}"
-            )
-        data = json.loads(file.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise ModelError(
-            f"there is no {file}; give a config.json or a folder that holds one"
-        ) from None
-    except OSError as error:
-        raise ModelError(f"{file} cannot be read: {error.strerror or error}") from None
+        data = json.loads(text)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ModelError(f"{file} is not a JSON file: {reason}") from None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tokenroom.errors import ModelError
+from tokenroom.files import read_bounded
 
 
 class RangeReader(Protocol):
@@ -104,13 +105,7 @@ def read_small_file(path: Path, limit_bytes: int) -> bytes:
     Raises:
         ModelError: The file is missing or larger than ``limit_bytes``.
     """
-    reader = open_file(path)
-    if reader.size_bytes > limit_bytes:
-        raise ModelError(
-            f"{reader.name} holds {reader.size_bytes:,} bytes, more than the {limit_bytes:,} that"
-            " such a file may have"
-        )
-    return reader.read(0, reader.size_bytes)
+    return read_bounded(path, limit_bytes, what=str(path), error=ModelError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from tokenroom.errors import RowError
+from tokenroom.files import check_regular
 from tokenroom.validation.rows import Row, read_row
 
 _MAX_LINE_BYTES: Final = 4 * 2**20
@@ -59,21 +60,23 @@ def read_rows(path: Path) -> Iterator[Row | BadRow]:
 
 
 @contextmanager
-def open_plain(path: Path) -> Iterator[io.BufferedReader]:
+def open_plain(path: Path) -> Iterator[io.BufferedIOBase]:
     """A file for reading bytes, unpacked when it is gzipped, by its content and not its name.
 
     Raises:
         OSError: It cannot be opened or is no gzip file after all.
+        RowError: It is no regular file.
     """
+    check_regular(path, what=str(path), error=RowError, streams=True)
     with path.open("rb") as file:
         if file.peek(2)[:2] == _GZIP:
             with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
-                yield io.BufferedReader(cast(io.RawIOBase, unpacked))
+                yield unpacked
         else:
             yield file
 
 
-def _rows(file: io.BufferedReader, name: str) -> Iterator[Row | BadRow]:
+def _rows(file: io.BufferedIOBase, name: str) -> Iterator[Row | BadRow]:
     """The rows of a file, its form told by the first line that is not blank."""
     lines = _lines(file, name)
     blank = 0
@@ -111,7 +114,7 @@ def _is_object(line: bytes) -> bool:
         return line.rstrip().endswith(b"}")  # a damaged line of a file of lines
 
 
-def _lines(file: io.BufferedReader, name: str) -> Iterator[tuple[int, bytes]]:
+def _lines(file: io.BufferedIOBase, name: str) -> Iterator[tuple[int, bytes]]:
     """Lines with their numbers.
 
     Raises:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
-from tokenroom.engines.command_line import ParsedCommand, read_launches
+from tokenroom.engines.command_line import MAX_OPTIONS_BYTES, ParsedCommand, read_launches
 from tokenroom.engines.containers import Launch
 from tokenroom.engines.llama_cpp.flags import (
     ALIASES,
@@ -25,6 +24,7 @@ from tokenroom.engines.llama_cpp.flags import (
 from tokenroom.engines.llama_cpp.settings import LlamaCppSettings
 from tokenroom.engines.shell import hole_in
 from tokenroom.errors import CommandLineError
+from tokenroom.files import read_bounded_text
 
 _PROGRAMS: Final[Mapping[str, str]] = {
     "llama-server": "server",

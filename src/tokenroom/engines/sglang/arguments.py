@@ -10,10 +10,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, Final
 
-from tokenroom.engines.command_line import ParsedCommand, read_launches
+from tokenroom.engines.command_line import ParsedCommand, read_launches, read_options_file
 from tokenroom.engines.containers import Launch
 from tokenroom.engines.sglang.flags import nearest_version, parse_flags
 from tokenroom.engines.sglang.policy import SGLANG
@@ -233,15 +232,8 @@ def _graph_config(text: str | None) -> dict[str, Any]:
 
 def _config_words(path: str) -> list[str]:
     """``--config FILE`` as the words it stands for (``utils/config_merger``)."""
-    import yaml  # only --config needs it, and it costs start-up time
-
-    try:
-        config = yaml.safe_load(Path(path).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandLineError(f"--config {path!r} cannot be read: {error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise CommandLineError(f"--config {path!r} is not valid YAML; correct it") from error
-    if not isinstance(config, dict):
+    config = read_options_file(path)
+    if not config:
         raise CommandLineError(f"--config {path!r} holds no options; write lines of NAME: VALUE")
     words: list[str] = []
     for name, value in config.items():

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tokenroom.engines.command_line import ParsedCommand, read_launches
+from tokenroom.engines.command_line import ParsedCommand, read_launches, read_options_file
 from tokenroom.engines.containers import Launch
 from tokenroom.engines.shell import hole_in
 from tokenroom.engines.tensorrt_llm.settings import TensorRTSettings, changed
@@ -278,21 +278,7 @@ def _load(path: str, launch: Launch, allow_files: bool, notes: list[str]) -> Map
     if not allow_files or (launch.image is not None and not Path(path).is_file()):
         notes.append(f"--config {path} was not read: its settings are not counted")
         return {}
-    import yaml  # only deployment files need it, and it costs start-up time
-
-    try:
-        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CommandLineError(
-            f"--config {path!r} cannot be read: {error.strerror}; give a readable YAML file"
-        ) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise CommandLineError(f"--config {path!r} is not valid YAML; correct it") from error
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise CommandLineError(f"--config {path!r} holds no options; write lines of NAME: VALUE")
-    return {str(key): value for key, value in document.items()}
+    return read_options_file(path)
 
 
 def _document(

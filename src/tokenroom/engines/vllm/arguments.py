@@ -11,10 +11,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
-from tokenroom.engines.command_line import ParsedCommand, read_launches
+from tokenroom.engines.command_line import ParsedCommand, read_launches, read_options_file
 from tokenroom.engines.containers import Launch
 from tokenroom.engines.shell import hole_in
 from tokenroom.engines.vllm.engine_args import INFLUENTIAL, not_modelled, to_settings
@@ -339,14 +338,7 @@ def _visible_gpus(call: _Call, values: Mapping[str, Any]) -> int | None:
 
 
 def _load_config(path: str) -> Mapping[str, Any]:
-    import yaml  # only --config needs it, and it costs start-up time
-
-    try:
-        config = yaml.safe_load(Path(path).read_text())
-    except OSError as error:
-        raise CommandLineError(f"--config {path!r} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise CommandLineError(f"--config {path!r} is not valid YAML; correct it") from error
-    if not isinstance(config, dict):
+    config = read_options_file(path)
+    if not config:
         raise CommandLineError(f"--config {path!r} holds no options; write lines of NAME: VALUE")
-    return {str(key): value for key, value in config.items()}
+    return config
