@@ -125,4 +125,4 @@ def test_secrets_are_left_out_of_an_exported_command() -> None:
             "1",
         ]
     )
-    assert command == ("HF_TOKEN=HIDDEN vllm serve m --api-key HIDDEN --hf-token=HIDDEN --v 1")
+    assert command == ("HF_TOKEN=HIDDEN vllm serve m --api-key HIDDEN --hf-token=HIDDEN --port 1")

@@ -81,8 +81,11 @@ class LogReader:
 
     def __init__(self) -> None:
         self.starts: list[Facts] = [Facts()]
-        words = (*self.keywords, *self.started, *self.out_of_memory)
-        self._wanted = re.compile("|".join(map(re.escape, words)))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Words of the lines that :meth:`feed` wants to see."""
+        return (*self.keywords, *self.started, *self.out_of_memory)
 
     @property
     def facts(self) -> Facts:
@@ -96,7 +99,7 @@ class LogReader:
     def feed(self, message: Message) -> None:
         """Take in one message."""
         text = message.text
-        if self._wanted.search(text) is None:
+        if not any(word in text for word in self.words):
             return
         for pattern in self.figures:
             for match in pattern.finditer(text):

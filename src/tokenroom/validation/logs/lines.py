@@ -8,10 +8,12 @@ stays in :class:`Message`, also where two processes wrote into one line.
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,8 +24,10 @@ from tokenroom.validation.reading import open_plain
 _MAX_LINE_BYTES: Final = 2**18
 """Longest part of a line that is looked at; the engines' longest (all settings) are far shorter."""
 
-_ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_PIECE_BYTES: Final = 2**20
+_ANSI: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _CRI: Final = re.compile(r"^\S+T\S+ (?:stdout|stderr) ([FP]) (.*)$", re.S)
+_PARTIAL: Final = re.compile(rb"^\S+T\S+ std(?:out|err) P ", re.M)
 _JSON_KEYS: Final = ("log", "message", "msg", "MESSAGE", "textPayload", "line", "content")
 _PROCESS: Final = re.compile(
     r"\(([A-Za-z][\w.-]*)\s+pid=(\d+)(?:,[^()]*)?\)"  # vLLM and Ray: (Worker_TP0 pid=442)
@@ -61,46 +65,71 @@ def rank_of(process: str) -> tuple[int, int, int, int]:
     return (found.get("DP", 0), found.get("PP", 0), found.get("TP", plain), named)
 
 
-def read_messages(path: Path) -> Iterator[Message]:
-    """Every message of a log, plain or gzipped.
+def read_messages(path: Path, words: Sequence[str] = ()) -> Iterator[Message]:
+    """The messages of a log, plain or gzipped.
+
+    Args:
+        path: The log.
+        words: Only lines that hold one of these are wanted; every line when there are none. They
+            are searched for in large pieces, as a server's log is long and its start is short.
 
     Raises:
-        RowError: The file cannot be read, or is a damaged gzip file from its start on.
+        RowError: The file cannot be read.
     """
     try:
         with open_plain(path) as file:
-            yield from _messages(_whole_lines(file.readline))
+            yield from _messages(_pieces(file), tuple(word.encode() for word in words))
     except OSError as error:
         raise RowError(f"{path} cannot be read: {error.strerror or error}; give a log") from error
-    except (EOFError, zlib.error):
-        return  # cut off in the middle: what was read before counts
 
 
-def _whole_lines(readline: object) -> Iterator[str]:
-    """Decoded lines; of one that is too long only the start."""
-    assert callable(readline)
-    while line := readline(_MAX_LINE_BYTES):
-        part = line
-        while part and not part.endswith(b"\n") and len(part) == _MAX_LINE_BYTES:
-            part = readline(_MAX_LINE_BYTES)
-        yield line.decode("utf-8", "replace").rstrip("\n")
+def _pieces(file: io.BufferedIOBase) -> Iterator[bytes]:
+    """The file in pieces that end where lines do; of a line that is too long only the start."""
+    rest = b""
+    skipping = False
+    while True:
+        try:
+            read = file.read1(_PIECE_BYTES)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            break  # cut off or damaged: what was read before counts
+        if not read:
+            break
+        if skipping:
+            _, newline, read = read.partition(b"\n")
+            skipping = not newline
+        end = read.rfind(b"\n")
+        if end >= 0:
+            yield rest + read[:end]
+            rest = read[end + 1 :]
+        else:
+            rest += read
+        if len(rest) > _MAX_LINE_BYTES:
+            yield rest[:_MAX_LINE_BYTES]
+            rest, skipping = b"", True
+    if rest:
+        yield rest
 
 
-def _messages(lines: Iterator[str]) -> Iterator[Message]:
+def _messages(pieces: Iterator[bytes], words: tuple[bytes, ...]) -> Iterator[Message]:
     pending = ""
-    for raw in lines:
-        text = raw.rstrip("\r")
-        if text[:1] == "{":
-            text = _from_json(text)
-        if (cri := _CRI.match(text)) is not None:
-            pending = (pending + cri[2])[:_MAX_LINE_BYTES]
-            if cri[1] == "P":
+    for raw in pieces:
+        piece = _ANSI.sub(b"", raw) if b"\x1b" in raw else raw
+        whole = not words or bool(pending) or _PARTIAL.search(piece) is not None
+        if not whole and not any(word in piece for word in words):
+            continue
+        for line in piece.split(b"\n"):
+            if not whole and not any(word in line for word in words):
                 continue
-            text, pending = pending, ""
-        if "\x1b" in text:
-            text = _ANSI.sub("", text)
-        for piece in re.split(r"[\r\n]+", text):
-            yield from _by_process(piece)
+            text = line[:_MAX_LINE_BYTES].decode("utf-8", "replace").rstrip("\r")
+            if text[:1] == "{":
+                text = _from_json(text)
+            if (cri := _CRI.match(text)) is not None:
+                pending = (pending + cri[2])[:_MAX_LINE_BYTES]
+                if cri[1] == "P":
+                    continue
+                text, pending = pending, ""
+            for part in re.split(r"[\r\n]+", text):
+                yield from _by_process(part)
     if pending:
         yield from _by_process(pending)
 

@@ -32,17 +32,19 @@ class LlamaCppLog(LogReader):
 
     engine = "llama.cpp"
     keywords = (
-        "buffer size",
-        "loaded meta data",
-        "Device ",
-        "using device",
-        "n_ctx",
-        "n_batch",
-        "n_ubatch",
-        "n_seq_max",
-        "flash_attn",
-        "offloaded",
-        " cells",
+        " buffer size",
+        "loaded meta data with",
+        "  Device ",
+        " devices",
+        "using device ",
+        "n_ctx  ",
+        "n_batch  ",
+        "n_ubatch  ",
+        "n_seq_max  ",
+        "flash_attn  ",
+        "layers to GPU",
+        " cells, ",
+        "KV self size",
         "build: ",
     )
     started = ("server is listening", "main: server is listening", "all slots are idle")

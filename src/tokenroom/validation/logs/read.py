@@ -65,7 +65,8 @@ def read_log(path: Path, catalogue: Catalogue, told: Started | None = None) -> R
     readers = [make() for name, make in READERS.items() if told.engine in (None, name)]
     if not readers:
         raise RowError(f"logs of {told.engine} cannot be read; those of {', '.join(READERS)} can")
-    for message in read_messages(path):
+    words = [word for reader in readers for word in reader.words]
+    for message in read_messages(path, words):
         for reader in readers:
             reader.feed(message)
     reader = max(readers, key=lambda item: item.best().num_figures)

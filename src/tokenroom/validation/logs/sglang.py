@@ -15,7 +15,7 @@ from tokenroom.validation.logs.facts import Facts, LogReader, sized
 from tokenroom.validation.logs.lines import Message
 from tokenroom.validation.logs.literals import named_values
 
-_VERSION: Final = re.compile(r"sglang[ _-]?(?:version)?[ :=]*v?(\d+\.\d+\.\d+[\w.+-]*)", re.I)
+_VERSION: Final = re.compile(r"sglang(?: version[ :=]*|==)v?(\d+\.\d+\.\d+[\w.+-]*)", re.I)
 #: Server arguments that memory depends on; the log prints every argument with its value.
 _ARGUMENTS: Final = frozenset(
     {
@@ -38,15 +38,18 @@ class SGLangLog(LogReader):
 
     engine = "sglang"
     keywords = (
-        "server_args=",
-        "avail mem=",
-        "mem usage=",
-        "#tokens:",
+        "server_args=ServerArgs(",
+        "Load weight ",
+        "Init torch distributed ends",
+        "ache is allocated",
+        "KV cache allocated",
+        "Memory pool end",
+        "Capture cuda graph ",
         "max_total_num_tokens=",
-        "Mamba Cache is allocated",
-        "SWAKVPool",
-        "Traceback",
-        "sglang",
+        "SWAKVPool mem usage",
+        "sglang version",
+        "sglang==",
+        "Traceback (most recent",
     )
     started = ("The server is fired up and ready to roll", "Application startup complete")
     out_of_memory = (

@@ -29,15 +29,16 @@ class TensorRTLLMLog(LogReader):
     engine = "tensorrt-llm"
     keywords = (
         "TensorRT-LLM version",
-        "KV cache",
-        "engine size",
+        "Loaded engine size",
+        "in paged KV cache",
+        "KV cache primary pool",
+        "tokens per block",
         "memory usage profiling",
         "calculating max tokens",
-        "fraction is set",
-        "tokens per block",
-        "max tokens",
+        "max tokens in KV cache",
+        "Max KV cache ",
         "LLM Args",
-        "Traceback",
+        "Traceback (most recent",
     )
     started = ("Application startup complete", "Uvicorn running on")
     out_of_memory = (
