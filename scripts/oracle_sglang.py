@@ -1,27 +1,29 @@
 """Record what SGLang's own code makes of cards and flags: default fractions, graphs, pools.
 
-The functions that resolve memory settings are taken out of SGLang's source as they stand and run
-with stand-ins for the server arguments they read; the pool configurators are imported whole from
-the newest wheel. No GPU and no model file is needed::
+The functions and classes concerned are taken out of SGLang's source as they stand and run with
+stand-ins for the server arguments and the model configuration they read: no GPU, no PyTorch and no
+model file is needed::
 
-    python scripts/oracle_sglang.py fractions OUT.jsonl SOURCE_DIR...
-    PYTHONPATH=sglang-0.5.23 python scripts/oracle_sglang.py pools OUT.jsonl
+    python scripts/oracle_sglang.py fractions OUT.json.gz SOURCE_DIR...
+    python scripts/oracle_sglang.py pools OUT.json.gz SOURCE_DIR
 
-Each SOURCE_DIR is an unpacked wheel called ``sglang-VERSION``. ``pools`` needs an environment with
-PyTorch and what ``sglang.srt.model_executor.pool_configurator`` imports.
+Each SOURCE_DIR is an unpacked wheel called ``sglang-VERSION``; ``pools`` reads 0.5.23.
 """
 
 from __future__ import annotations
 
 import ast
 import copy
+import dataclasses
 import functools
+import gzip
 import itertools
 import json
 import re
 import sys
 import textwrap
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -260,18 +262,347 @@ def before_0_5_3(root: Path, found: dict[str, ast.FunctionDef]) -> Any:
     return compile(textwrap.dedent("\n".join(statements)), str(root), "exec")
 
 
+FIELDS = (
+    "mem_fraction_static",
+    "chunked_prefill_size",
+    "cuda_graph_max_bs",
+    "decode_graphs",
+    "prefill_graphs",
+)
+
+
 def record_fractions(out: Path, roots: list[Path]) -> None:
-    """Every version, card and setting."""
-    with out.open("w") as file:
-        for root in sorted(roots, key=lambda path: version_key(path.name)):
-            version = root.name.removeprefix("sglang-")
-            for card, settings in itertools.product(CARDS, SETTINGS):
-                row = {"version": version, "memory_mib": card, "settings": settings}
-                file.write(json.dumps(row | {"resolved": run(root, card, settings)}) + "\n")
+    """Every version, card and setting; a version alike the one before it is only named."""
+    tables: list[dict[str, Any]] = []
+    for root in sorted(roots, key=lambda path: version_key(path.name)):
+        rows = [
+            [resolved[field] for field in FIELDS]
+            for card, settings in itertools.product(CARDS, SETTINGS)
+            for resolved in (run(root, card, settings),)
+        ]
+        version = root.name.removeprefix("sglang-")
+        if tables and tables[-1]["rows"] == rows:
+            tables[-1]["versions"].append(version)
+        else:
+            tables.append({"versions": [version], "rows": rows})
+    record = {"fields": FIELDS, "cards": CARDS, "settings": SETTINGS, "tables": tables}
+    out.write_bytes(gzip.compress(json.dumps(record).encode(), mtime=0))
+
+
+ATTENTION = (
+    # KV heads, key width, value width, full layers, window layers, draft layers
+    (8, 128, 128, 32, 0, 0),
+    (4, 128, 128, 28, 0, 1),
+    (2, 256, 256, 10, 0, 0),
+    (8, 64, 64, 18, 18, 0),
+    (4, 192, 128, 9, 39, 0),
+    (8, 128, 128, 0, 24, 0),
+)
+LATENT = (
+    # latent, rotary, layers, index width, draft layers, raw rows
+    (512, 64, 61, 0, 0, False),
+    (512, 64, 61, 0, 1, False),
+    (512, 64, 61, 128, 0, False),
+    (512, 64, 61, 128, 0, True),
+    (448, 64, 30, 0, 0, False),
+)
+BUDGETS = (3_000_000_000, 53_987_654_321, 145_000_000_123)
+ELEMENTS = {"bfloat16": 2, "fp8_e4m3": 1, "mxfp8": 1, "fp4": 1}
+STATES = (
+    # bytes a request, rest in GiB, settings
+    (71_303_168, 20.5, {}),
+    (71_303_168, 61.25, {"mamba_full_memory_ratio": 0.5}),
+    (71_303_168, 20.5, {"max_mamba_cache_size": 40}),
+    (19_922_944, 20.5, {"disable_radix_cache": True, "max_running_requests": 64}),
+    (19_922_944, 20.5, {"speculative_num_draft_tokens": 4, "max_running_requests": 48}),
+    (
+        19_922_944,
+        20.5,
+        {
+            "speculative_num_draft_tokens": 4,
+            "max_running_requests": 48,
+            "max_mamba_cache_size": 90,
+        },
+    ),
+    (19_922_944, 33.0, {"extra_buffer": True}),
+    (19_922_944, 33.0, {"extra_buffer": True, "disable_overlap_schedule": True}),
+)
+REQUESTS = (
+    # tokens, context, asked, copies of attention
+    (411_931, 131_072, None, 1),
+    (2_795_207, 131_072, None, 1),
+    (1_000, 4_096, None, 1),
+    (9_000_000, 4_096, None, 1),
+    (411_931, 131_072, 256, 1),
+    (411_931, 131_072, 256, 8),
+    (300, 131_072, 256, 1),
+)
+
+
+class Bag(types.SimpleNamespace):
+    """A namespace of settings: what a case sets, None for the rest."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
+
+
+def configurators(root: Path) -> dict[str, Any]:
+    """The pool configurators' source, run with stand-ins for the settings they read."""
+    names: dict[str, Any] = {
+        "Optional": Any,
+        "Any": Any,
+        "dataclass": dataclasses.dataclass,
+        "logger": Bag(info=lambda *_: None, warning=lambda *_: None),
+        "_is_hip": False,
+        "_is_npu": False,
+        "torch": Bag(_utils=Bag(_element_size=lambda kind: ELEMENTS[kind])),
+        "ceil_div": lambda one, two: -(-one // two),
+        "ceil_align": lambda one, two: -(-one // two) * two,
+        "is_float4_e2m1fn_x2": lambda kind: kind == "fp4",
+        "is_minimax_sparse": lambda _: False,
+        "is_deepseek_dsa": lambda config: bool(config.index_head_dim),
+        "get_dsa_index_head_dim": lambda config: config.index_head_dim,
+        "get_dsa_index_kpool": lambda _: 1,
+        "dsa_layer_skips_topk": lambda *_: False,
+        "compute_page_shard_scratch_bytes": lambda *_, **__: 0,
+        "mambaish_config": lambda _: None,
+        "get_glm_dsa_layer_split_effective_num_layers": lambda _, count: count,
+        "get_glm_dsa_cp_layer_shard_info": lambda _: (0, 1),
+        "_should_elide_dsa_index_k": lambda **_: False,
+        "parse_qsa_profile": lambda _: None,
+        "AttentionArch": Bag(MLA="mla"),
+        "DSATokenToKVPool": Bag(
+            quant_block_size=128,
+            rope_storage_dtype=Bag(itemsize=2),
+            index_k_with_scale_buffer_dtype="fp8_e4m3",
+        ),
+        "get_memory": Bag,
+        "get_disagg": lambda: Bag(disaggregation_mode="null"),
+        "envs": Bag(
+            SGLANG_NPU_ENABLE_SPARSE_KV_OFFLOAD=Bag(get=lambda: False),
+            SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=Bag(get=lambda: False),
+        ),
+        "QSATokenToKVPool": None,
+        "resolve_qsa_indexer_dtype": None,
+    }
+    folder = root / "sglang/srt"
+    tree = ast.parse((folder / "model_executor/pool_configurator.py").read_text())
+    wanted = {
+        "MemoryPoolConfig",
+        "MemoryPoolConfigurator",
+        "DefaultPoolConfigurator",
+        "HybridSWAPoolConfigurator",
+        "_dflash_draft_cell_size",
+        "_get_dsa_cache_layer_ids",
+    }
+    body = [node for node in tree.body if getattr(node, "name", "") in wanted]
+    other = ast.parse((folder / "mem_cache/kv_cache_configurator.py").read_text())
+    body += [
+        node for node in other.body if getattr(node, "name", "") == "calculate_mla_kv_cache_dim"
+    ]
+    for node in other.body:
+        if isinstance(node, ast.ClassDef) and node.name == "KVCacheConfigurator":
+            kept = {"_calculate_mamba_ratio", "resolve_max_num_reqs", "_handle_max_mamba_cache"}
+            node.body = [item for item in node.body if getattr(item, "name", "") in kept]
+            node.decorator_list = []
+            body.append(node)
+    names |= {"MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO": 3}
+    names |= {
+        "MAMBA_CACHE_BASE_RATIO_DROP_ON_SKIP": 1,
+        "MAMBA_CACHE_V2_ADDITIONAL_RATIO_NO_BUFFER": 1,
+        "_pd_prefill_skips_mamba_spec_state": lambda: False,
+    }
+
+    class Bare(ast.NodeTransformer):
+        """Inner imports and annotations dropped."""
+
+        def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+            return ast.copy_location(ast.Pass(), node)
+
+        def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+            self.generic_visit(node)
+            node.returns = None
+            for argument in (*node.args.args, *node.args.kwonlyargs):
+                argument.annotation = None
+            return node
+
+    module = ast.Module(body=[Bare().visit(node) for node in body], type_ignores=[])
+    exec(compile(ast.fix_missing_locations(module), "configurators", "exec"), names)
+    return names
+
+
+def cache(case: dict[str, Any], kind: str) -> Bag:
+    """A cache configurator's inputs for a case."""
+    full, window = case["full"], case["window"]
+    dtype = "fp8_e4m3" if kind == "mxfp8" else kind
+    return Bag(
+        kv_cache_dtype=dtype,
+        kv_cache_dtype_str=kind,
+        use_mla_backend=case["latent"] is not None,
+        model_config=Bag(
+            hf_config=Bag(index_head_dim=case["index"]),
+            head_dim=case["head_dim"],
+            v_head_dim=case["value_dim"],
+            swa_head_dim=case["head_dim"],
+            swa_v_head_dim=case["value_dim"],
+            get_num_kv_heads=lambda tp, *_: max(1, case["heads"] // tp),
+            get_swa_num_kv_heads=lambda tp, *_: max(1, case["heads"] // tp),
+            kv_lora_rank=case["latent"],
+            qk_rope_head_dim=case["rotary"],
+            context_len=4096,
+        ),
+        layer_info=Bag(
+            num_effective_layers=full + window,
+            start_layer=0,
+            end_layer=full + window,
+            full_attention_layer_ids=list(range(full)),
+            swa_attention_layer_ids=list(range(window)),
+        ),
+        server_args=Bag(),
+        pp_size=1,
+        page_size=case["page_size"],
+        sliding_window_size=128,
+        spec_aux_config=Bag(eagle_draft_num_layers=case["draft"]),
+        spec_algorithm=Bag(
+            is_eagle=lambda: case["draft"] > 0,
+            is_standalone=lambda: False,
+            is_dflash_family=lambda: False,
+        ),
+        fused_entry_bytes=lambda _: None,
+    )
+
+
+def token_cases() -> Iterator[dict[str, Any]]:
+    """Every shape with every type, budget, page size and number of ranks."""
+    blank = {"latent": None, "rotary": 0, "index": 0, "raw": False}
+    for heads, wide, values, full, window, draft in ATTENTION:
+        for kind, ranks, budget, page in itertools.product(
+            ("bfloat16", "fp8_e4m3", "mxfp8"), (1, 8), BUDGETS, (1, 64)
+        ):
+            yield blank | {
+                "heads": heads,
+                "head_dim": wide,
+                "value_dim": values,
+                "full": full,
+                "window": window,
+                "draft": draft,
+                "dtype": kind,
+                "ranks": ranks,
+                "available_bytes": budget,
+                "page_size": page,
+            }
+    for latent, rotary, layers, index, draft, raw in LATENT:
+        for kind, budget, page in itertools.product(
+            ("bfloat16", "fp8_e4m3", "fp4"), BUDGETS, (1, 64)
+        ):
+            if index and kind == "fp4":
+                continue
+            yield blank | {
+                "heads": 1,
+                "head_dim": 0,
+                "value_dim": 0,
+                "full": layers,
+                "window": 0,
+                "draft": draft,
+                "dtype": kind,
+                "ranks": 8,
+                "available_bytes": budget,
+                "page_size": page,
+                "latent": latent,
+                "rotary": rotary,
+                "index": index,
+                "raw": raw,
+            }
+
+
+def record_pools(out: Path, root: Path) -> None:
+    """Tokens of each pool, slots of states and requests that run at once."""
+    names = configurators(root)
+    found: dict[str, list[Any]] = {"tokens": [], "states": [], "requests": []}
+    torch = names["torch"]
+    torch.float8_e4m3fn = "fp8_e4m3"
+    torch.iinfo, torch.int64 = lambda _: Bag(max=2**63 - 1), None
+    for case in token_cases():
+        backend = "trtllm" if case["raw"] else "flashmla_kv"
+        names["get_exec"] = lambda backend=backend: Bag(
+            kernel=Bag(dsa_prefill_backend=backend, dsa_decode_backend=backend)
+        )
+        names["get_parallel"] = lambda case=case: Bag(attn_tp_size=case["ranks"], attn_dcp_size=1)
+        names["get_schedule"] = lambda: Bag(swa_full_tokens_ratio=0.8)
+        kind = "HybridSWAPoolConfigurator" if case["window"] else "DefaultPoolConfigurator"
+        configurator = names[kind](cache(case, case["dtype"]))
+        try:
+            config = configurator.calculate_pool_sizes(case["available_bytes"], case["page_size"])
+        except (RuntimeError, ValueError):
+            continue
+        found["tokens"].append(
+            case
+            | {"max_total": config.max_total_num_tokens, "swa": config.swa_max_total_num_tokens}
+        )
+    for per_request, rest, settings in STATES:
+        found["states"].append(
+            {"bytes_per_request": per_request, "rest_gib": rest, "settings": settings}
+            | states(names, per_request, rest, settings)
+        )
+    for tokens, context, asked, copies in REQUESTS:
+        names["get_schedule"] = lambda asked=asked: Bag(max_running_requests=asked)
+        running = names["KVCacheConfigurator"].resolve_max_num_reqs(
+            Bag(model_config=Bag(context_len=context), attn_dp_size=copies), tokens
+        )
+        found["requests"].append([tokens, context, asked, copies, running])
+    out.write_bytes(gzip.compress(json.dumps(found).encode(), mtime=0))
+
+
+def states(
+    names: dict[str, Any], per_request: int, rest: float, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """``_handle_max_mamba_cache`` for a case: slots, what is left, requests they allow."""
+    schedule = Bag(mamba_full_memory_ratio=0.9, disable_overlap_schedule=False)
+    for name, value in settings.items():
+        setattr(schedule, name, value)
+    drafts = settings.get("speculative_num_draft_tokens")
+
+    def override(_reason: str, **values: Any) -> None:
+        for name, value in values.items():
+            setattr(schedule, name, value)
+
+    names["get_schedule"] = lambda: schedule
+    names["get_context"] = lambda: Bag(override=override)
+    names["get_memory"] = lambda: Bag(
+        disable_radix_cache=settings.get("disable_radix_cache", False)
+    )
+    names["get_spec"] = lambda: Bag(speculative_num_draft_tokens=drafts)
+    extra = settings.get("extra_buffer", False)
+    names["get_exec"] = lambda: Bag(
+        mamba=Bag(enable_mamba_extra_buffer=extra, enable_mamba_extra_buffer_lazy=False)
+    )
+    names["get_mamba_tracking_slots"] = lambda *, extra_buffer, overlap, lazy: 2 if overlap else 1
+    configurator = names["KVCacheConfigurator"]
+    self = Bag(
+        mambaish_config=Bag(
+            mamba2_cache_params=Bag(layers=[0, 1], mamba_cache_per_req=per_request)
+        ),
+        pp_size=1,
+        attn_dp_size=1,
+        extra_mamba_cache_bytes_per_req=0,
+        fused_entry_bytes=lambda _: None,
+        spec_algorithm=Bag(is_none=lambda: drafts is None),
+    )
+    self._calculate_mamba_ratio = lambda: configurator._calculate_mamba_ratio(self)
+    left = configurator._handle_max_mamba_cache(self, rest)
+    return {
+        "slots": schedule.max_mamba_cache_size,
+        "left_gib": left,
+        "slots_per_request": self._calculate_mamba_ratio(),
+    }
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "fractions":
         record_fractions(Path(sys.argv[2]), [Path(root) for root in sys.argv[3:]])
+    elif sys.argv[1] == "pools":
+        record_pools(Path(sys.argv[2]), Path(sys.argv[3]))
     else:
         raise SystemExit("give fractions or pools")

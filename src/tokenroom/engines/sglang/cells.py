@@ -1,8 +1,9 @@
 """Bytes that one token takes in SGLang's pools on one rank, layer kind by layer kind.
 
 Sources: ``model_runner.py`` ``profile_max_num_token`` (to 0.5.8),
-``model_runner_kv_cache_mixin.py`` ``get_cell_size_per_token`` (0.5.9), ``pool_configurator.py`` ``_compute_cell_size`` and
-``kv_cache_configurator.py`` ``calculate_mla_kv_cache_dim`` (from 0.5.10).
+``model_runner_kv_cache_mixin.py`` ``get_cell_size_per_token`` (0.5.9), ``pool_configurator.py``
+``_compute_cell_size`` and ``kv_cache_configurator.py`` ``calculate_mla_kv_cache_dim`` (from
+0.5.10).
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Cell:
         key_bytes: Keys (or the latent) of one layer, scales included.
         value_bytes: Values of one layer.
         index_bytes: Keys of sparse selectors over all layers.
+        uncharged_bytes: What the pool takes of that but the engine forgets when it sizes the pool.
     """
 
     kind: str
@@ -54,11 +56,17 @@ class Cell:
     key_bytes: int
     value_bytes: int
     index_bytes: int = 0
+    uncharged_bytes: int = 0
 
     @property
     def num_bytes(self) -> int:
         """A token over all these layers."""
         return self.num_layers * (self.key_bytes + self.value_bytes) + self.index_bytes
+
+    @property
+    def charged_bytes(self) -> int:
+        """What the engine divides its memory by."""
+        return self.num_bytes - self.uncharged_bytes
 
 
 def elements_bytes(count: int, kv_dtype: str) -> int:
@@ -97,8 +105,8 @@ def latent_cell(
     """Cell of layers of latent attention.
 
     With a sparse selector FP8 latents carry a scale every 128 and keep their rotary part in 16
-    bits (656 bytes for 512 + 64) unless the kernels take raw rows. Before 0.5.4 the selector's keys
-    were not counted.
+    bits (656 bytes for 512 + 64) unless the kernels take raw rows. Before 0.5.17 the pool was sized
+    as if rows were raw, and before 0.5.4 as if the selector had no keys.
 
     Args:
         mixer: The attention.
@@ -108,15 +116,25 @@ def latent_cell(
         raw: The kernels read raw FP8 rows (:data:`RAW_LATENT_BACKENDS`).
     """
     width = mixer.kv_lora_rank + mixer.qk_rope_head_dim
-    key = elements_bytes(width, kv_dtype)
-    index = 0
+    plain = key = elements_bytes(width, kv_dtype)
+    index = uncharged = 0
     if mixer.indexer is not None:
         if kv_dtype.startswith("fp8_e4m3") and not raw:
             scales = mixer.kv_lora_rank // _LATENT_SCALE_BLOCK * 4
             key = mixer.kv_lora_rank + scales + 2 * mixer.qk_rope_head_dim
-        if rules.since(0, 5, 4):
-            index = num_layers * indexer_bytes_per_token(mixer.indexer)
-    return Cell(kind="mla", num_layers=num_layers, key_bytes=key, value_bytes=0, index_bytes=index)
+        index = num_layers * indexer_bytes_per_token(mixer.indexer)
+        if not rules.since(0, 5, 17):
+            uncharged = num_layers * (key - plain)
+        if not rules.since(0, 5, 4):
+            uncharged += index
+    return Cell(
+        kind="mla",
+        num_layers=num_layers,
+        key_bytes=key,
+        value_bytes=0,
+        index_bytes=index,
+        uncharged_bytes=uncharged,
+    )
 
 
 def cells_of(
@@ -178,6 +196,7 @@ def _merged(cells: list[Cell]) -> tuple[Cell, ...]:
                 key_bytes=cell.key_bytes,
                 value_bytes=cell.value_bytes,
                 index_bytes=before.index_bytes + cell.index_bytes,
+                uncharged_bytes=before.uncharged_bytes + cell.uncharged_bytes,
             )
         merged[key] = cell
     return tuple(merged.values())

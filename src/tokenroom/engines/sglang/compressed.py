@@ -1,7 +1,7 @@
 """Pools of DeepSeek V4: a window, states of compressed tokens, and a cache every 4 or 128 tokens.
 
 ``DSV4PoolConfigurator`` in ``model_executor/pool_configurator.py`` and
-``mem_cache/deepseek_v4_memory_pool.py``, read in 0.5.12 and 0.5.23: a token of the full pool costs
+``mem_cache/deepseek_v4_memory_pool.py``, read in 0.5.12, 0.5.17 and 0.5.23: a token of the full pool costs
 its share of every pool, plus what running requests keep whatever their length.
 """
 
@@ -60,22 +60,25 @@ def compressed_costs(
     window_ratio: float,
     max_running_requests: int,
     draft_tokens: int | None,
+    extra_layers: int = 0,
 ) -> CompressedCosts:
     """What a token and the requests of a stage cost.
 
     Args:
         layers: The stage's blocks.
-        rules: The version; before 0.5.17 states of 128 tokens grew with the window pool and pages
-            were not padded.
+        rules: The version; before 0.5.15 states of 128 tokens grew with the window pool, and
+            before 0.5.21 pages were not padded and states followed the window.
         page_size: Tokens of a page.
         window_ratio: ``swa_full_tokens_ratio``.
         max_running_requests: Of one copy of attention.
         draft_tokens: Tokens verified at once, None without speculative decoding.
+        extra_layers: Blocks that are charged a window beside the stage's own.
     """
-    padded = rules.since(0, 5, 17)
+    padded = rules.since(0, 5, 21)
+    scoped = rules.since(0, 5, 15)
     drafting = draft_tokens is not None
     rings = {4: 16 if drafting else 8, 128: 256 if drafting else 128}
-    per_token = 0.0
+    per_token = widest = 0.0
     fixed = 0
     for layer in layers:
         for mixer in layer.mixers:
@@ -84,7 +87,8 @@ def compressed_costs(
             ratio = mixer.compress_ratio
             width = mixer.kv_lora_rank + mixer.qk_rope_head_dim
             slot = mixer.kv_lora_rank + 2 * mixer.qk_rope_head_dim + _SCALE_BYTES
-            per_token += window_ratio * _slot(slot, page_size, padded=padded)
+            widest = _slot(slot, page_size, padded=padded)
+            per_token += window_ratio * widest
             if ratio == 1:
                 continue
             per_token += _slot(slot, page_size // ratio, padded=padded) / ratio
@@ -95,13 +99,15 @@ def compressed_costs(
                 states = 4 * (width + head) * _STATE_BYTES
                 per_token += index / 4
                 per_token += window_ratio * rings[4] / state_page * states
-            elif padded:
+            elif scoped:
                 rows = (max_running_requests + 1) * rings[128] + rings[128] + 1
                 fixed += -(-rows // 128) * 128 * 2 * width * _STATE_BYTES
             else:
                 per_token += window_ratio * rings[128] / state_page * 2 * width * _STATE_BYTES
+    per_token += extra_layers * window_ratio * widest
     if drafting:
-        per_token *= (len(layers) + 1) / len(layers)
+        count = len(layers) + extra_layers
+        per_token *= (count + 1) / count
     return CompressedCosts(bytes_per_token=per_token, fixed_bytes=fixed)
 
 

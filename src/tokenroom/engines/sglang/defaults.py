@@ -25,7 +25,7 @@ from tokenroom.engines.sglang.settings import SGLangSettings
 from tokenroom.engines.sglang.states import DEFAULT_RATIO
 from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator, Node
-from tokenroom.models.spec import ModelSpec
+from tokenroom.models.spec import ModelSpec, Tower
 from tokenroom.units import MIB
 
 _DTYPES: Final = {"half": "float16", "float": "float32"}
@@ -40,6 +40,7 @@ _ONE_BRANCH: Final = frozenset(
         *("MistralLarge3ForCausalLM", "MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM"),
     }
 )
+_DEPTH_NAMED: Final = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3_5", "Glm4v", "Glm46V")
 _AITER_CONTEXT: Final = 8192
 _AITER_FACTOR: Final = 0.85
 
@@ -154,12 +155,17 @@ def resolve(settings: SGLangSettings, spec: ModelSpec, node: Node) -> ResolvedSe
     reason = ""
     if settings.mem_fraction_static is None and _sparse_fraction(spec, rules):
         fraction, reason = 0.8, "set for sparse attention in 0.5.3"
-    if backend == "aiter" and context > _AITER_CONTEXT and rules.since(0, 5, 4):
+    if multimodal and (factor := _runner_factor(rules)) < 1:
+        fraction *= factor
+        reason = "the model runner lessens it for multimodal models"
+    if backend == "aiter" and context > _AITER_CONTEXT and rules.since(0, 4, 7):
         fraction *= _AITER_FACTOR
         reason = "aiter keeps 15% of it for its workspace beyond 8192 tokens"
     _check_fraction(fraction, settings)
     keep("mem_fraction_static", fraction, settings.mem_fraction_static, "gpu", reason)
     chunk = defaults.chunked_prefill_size
+    if multimodal and _runner_factor(rules) < 1:
+        chunk = -1
     if attention_dp > 1 and chunk > 0:
         chunk //= 2 if not rules.since(0, 4, 6) else attention_dp
     asked_chunk = settings.chunked_prefill_size
@@ -398,7 +404,7 @@ def _memory(
             disaggregation_mode=settings.disaggregation_mode or "null",
             deepep=deepep,
             vision=multimodal,
-            vision_layers=tower.num_layers if tower is not None else None,
+            vision_layers=_named_layers(spec, tower),
             vision_width=tower.hidden_size if tower is not None else None,
             mem_fraction_static=settings.mem_fraction_static,
         ),
@@ -406,8 +412,22 @@ def _memory(
     )
 
 
+def _named_layers(spec: ModelSpec, tower: Tower | None) -> int | None:
+    """``vision_config.num_hidden_layers``; Qwen and GLM call it ``depth``, which is not read."""
+    if tower is None or spec.architecture.startswith(_DEPTH_NAMED):
+        return None
+    return tower.num_layers
+
+
 def _sparse_fraction(spec: ModelSpec, rules: VersionRules) -> bool:
     return backends.is_sparse(spec) and rules.since(0, 5, 3) and not rules.since(0, 5, 4)
+
+
+def _runner_factor(rules: VersionRules) -> float:
+    """What ``model_runner.py`` multiplies a multimodal model's fraction by, given or not."""
+    if rules.since(0, 4, 3) and not rules.since(0, 4, 5):
+        return 0.95
+    return 0.90 if rules.since(0, 4, 5) and not rules.since(0, 4, 9) else 1.0
 
 
 def _extra_buffer(

@@ -1,8 +1,8 @@
 """SGLang's command-line flags by version, parsed as its own parser does.
 
 The table ``data/flags.json`` is read out of SGLang's sources by
-``scripts/extract_sglang_flags.py``. SGLang parses with ``argparse``, so abbreviations (``--tp``), ``--flag=value`` and lists follow its
-rules by construction.
+``scripts/extract_sglang_flags.py``. SGLang parses with ``argparse``, so abbreviations (``--tp``),
+``--flag=value`` and lists follow its rules by construction.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tokenroom.engines.sglang.rules import version_numbers
 from tokenroom.engines.shell import hole_in
 from tokenroom.errors import CommandLineError
 
+_LONGEST: Final = 160
 _DATA: Final = Path(__file__).parent / "data" / "flags.json"
 _HUMAN: Final = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG]?)")
 _FACTORS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -43,7 +44,8 @@ class ParsedFlags:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise CommandLineError(f"SGLang's command line: {message}")
+        shown = message if len(message) <= _LONGEST else message[:_LONGEST] + ", ..."
+        raise CommandLineError(f"SGLang's command line: {shown}")
 
 
 def _human_int(text: str) -> int:

@@ -429,13 +429,15 @@ def _parts(deployment: Deployment, rank: int, weights: Mapping[str, int]) -> Sta
     )
     if is_compressed(spec.layers):
         running = resolved.max_running_requests or 0
+        whole = not rules.since(0, 5, 13)  # every stage was charged all blocks and the MTP block
         costs = compressed_costs(
-            layers,
+            spec.layers if whole else layers,
             rules,
             page_size=resolved.page_size,
             window_ratio=resolved.swa_full_tokens_ratio,
             max_running_requests=max(1, running // resolved.attention_dp_size),
             draft_tokens=resolved.draft_tokens,
+            extra_layers=len(spec.mtp_layers) if whole else 0,
         )
         pools = compressed_pools(
             token_bytes,

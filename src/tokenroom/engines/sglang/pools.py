@@ -140,7 +140,8 @@ def token_pools(
     available = max(0, available_bytes)
     if window is None:
         cell = sum(item.num_bytes for item in cells) + draft_bytes_per_token
-        tokens = available // cell if cell else 0
+        charged = cell - sum(item.uncharged_bytes for item in cells)
+        tokens = available // charged if charged else 0
         return TokenPools(
             max_total_num_tokens=tokens // page_size * page_size,
             window_tokens=None,
@@ -148,6 +149,10 @@ def token_pools(
         )
     full = sum(item.num_bytes for item in cells if item.kind != "sliding_window")
     windowed = sum(item.num_bytes for item in cells if item.kind == "sliding_window")
+    if not full:  # window layers alone: there is no pool of full layers to relate to
+        cell = windowed + draft_bytes_per_token
+        tokens = available // cell // page_size * page_size
+        return TokenPools(max_total_num_tokens=tokens, window_tokens=tokens, bytes_per_token=cell)
     full += draft_bytes_per_token
     if window.cap_tokens is not None:
         capped = -(-window.cap_tokens // page_size) * page_size

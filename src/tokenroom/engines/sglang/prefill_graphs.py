@@ -34,6 +34,16 @@ _MULTIMODAL_ALLOWED: Final = frozenset(
 )
 """Multimodal classes whose prefill graphs stay on (0.5.23)."""
 
+_NOT_PIECEWISE: Final = frozenset(
+    {
+        *("DeepseekV4ForCausalLM", "Qwen3NextForCausalLM", "BailingMoeV2_5ForCausalLM"),
+        "LLaDAModelLM",
+    }
+)
+"""Classes without piecewise graphs, 0.5.10 to 0.5.14."""
+
+_NOT_PIECEWISE_TO_0_5_12: Final = frozenset({"DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"})
+
 _BREAKABLE_A2A: Final = frozenset({"none", "deepep", "megamoe", "flashinfer"})
 
 
@@ -81,6 +91,8 @@ def captures_prefill(spec: ModelSpec, inputs: PrefillGraphInputs, rules: Version
     if rules.since(0, 5, 15):
         return _breakable(spec, inputs, rules)
     refused = (
+        spec.architecture in _NOT_PIECEWISE,
+        spec.architecture in _NOT_PIECEWISE_TO_0_5_12 and not rules.since(0, 5, 13),
         inputs.speculative and not rules.since(0, 5, 12),
         inputs.dp_attention,
         inputs.torch_compile,

@@ -48,6 +48,9 @@ _Merge: TypeAlias = tuple[Component, str, str, Scheme | None, int]
 _TABLE_BYTES: Final = 4
 """Rotary tables stay in float32 on CUDA (``layers/rotary_embedding.py``)."""
 
+_WITHOUT_TABLES: Final = frozenset({"gemma3_text"})
+"""Model types that rotate by frequencies and keep no table (``models/gemma3_causal.py``)."""
+
 _BLACKWELL: Final = 10
 _HOPPER: Final = 9
 
@@ -300,7 +303,8 @@ def _rank_weights(
                 continue
             components[component.value] += num_bytes
             sizes += [tensor.num_bytes] * tensor.times
-    tables = [] if mtp else [table_bytes(table) for table in spec.rotary]
+    bare = mtp or spec.model_type in _WITHOUT_TABLES
+    tables = [] if bare else [table_bytes(table) for table in spec.rotary]
     total = components.total() + sum(tables)
     allocated = allocated_bytes(sizes + tables)
     if tables:
