@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tokenroom.engines.llama_cpp.caches import padded_cells
 from tokenroom.engines.llama_cpp.devices import maps_weights
 from tokenroom.engines.llama_cpp.placement import DENSE_FFN, EXPERTS, HOST
 from tokenroom.engines.llama_cpp.settings import (
@@ -127,6 +126,13 @@ class _Resolver:
 
     def resolve(self) -> ResolvedSettings:
         asked, spec = self._asked, self._spec
+        if not self._rules.latent_caches and any(
+            isinstance(mixer, LatentAttention) for layer in spec.layers for mixer in layer.mixers
+        ):
+            raise DeploymentError(
+                f"llama.cpp {self._rules.version} caches the keys and values of every head of "
+                f"{spec.name}, which is not modelled; give b5140 or newer"
+            )
         gpus = 0 if asked.gpus == 0 else self._node.count
         server = asked.program in ("server", "ollama")
         slots, unified = self._slots(server)
@@ -258,12 +264,16 @@ class _Resolver:
             raise DeploymentError(
                 f"{self._spec.name} states no context length; give n_ctx, as -c 8192"
             )
-        padded = padded_cells(wanted)
+        padded = self._padded(wanted)
         free = given is None and not asked.kv_unified_per_slot and asked.program != "ollama"
         if unified:
             return padded, padded, free
-        each = padded_cells(padded // slots)
+        each = self._padded(padded // slots)
         return each * slots, each, free
+
+    def _padded(self, tokens: int) -> int:
+        with_flash = self._asked.flash_attn in ("on", "auto") or self._rules.flash_attn_auto
+        return self._rules.padded_cells(tokens, with_flash and self._asked.flash_attn != "off")
 
     def _cache_type(self, name: str) -> str:
         value = str(self._take(name, "f16")).lower()

@@ -78,6 +78,7 @@ class Memory:
                 type_v=resolved.type_v,
                 flash_attn=resolved.flash_attn,
                 kv_offload=resolved.kv_offload,
+                rules=resolved.rules,
             ),
             rules=ScheduleRules(
                 backends=self.backends,

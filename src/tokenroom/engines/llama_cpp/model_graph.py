@@ -16,6 +16,7 @@ from tokenroom.engines.llama_cpp.caches import CacheLayout, LayerCache, absorbs
 from tokenroom.engines.llama_cpp.placement import Placement
 from tokenroom.engines.llama_cpp.tensor_graph import Graph, Tensor, contiguous_strides
 from tokenroom.engines.llama_cpp.tensors import GgufTensor, ModelTensors
+from tokenroom.engines.llama_cpp.versions import VersionRules
 from tokenroom.models.spec import (
     Attention,
     LatentAttention,
@@ -97,6 +98,7 @@ class GraphInputs:
         type_v: ggml type of values.
         flash_attn: Whether flash attention is on.
         kv_offload: Caches follow their block's device instead of lying on the host.
+        rules: What holds in this build.
     """
 
     spec: ModelSpec
@@ -108,6 +110,7 @@ class GraphInputs:
     type_v: str
     flash_attn: bool
     kv_offload: bool
+    rules: VersionRules
 
 
 class GraphBuilder:
@@ -134,10 +137,10 @@ class GraphBuilder:
         g, spec, batch = self.graph, self.spec, self.batch
         hidden = spec.hidden_size
         tokens = g.input("i32", batch.tokens)
-        given = g.input("f32", hidden, batch.tokens)
         embedding = self._stored(self.inputs.tensors.embedding, self._input_device())
         current = g.expand(g.get_rows(embedding, tokens))
-        g.expand(given)
+        if self.inputs.rules.takes_embeddings:
+            g.expand(g.input("f32", hidden, batch.tokens))
         if spec.model_type in _SCALED:
             current = g.apply("scale", current)
         multimodal = spec.model_type in _MULTIMODAL_ROPE or any(
@@ -366,8 +369,8 @@ class GraphBuilder:
         head_dim, heads, tokens = query.ne[0], query.ne[1], query.ne[2]
         latent = cache.kind == "mla"
         transposed = inputs.caches.value_transposed and not latent
-        rotate_value = None
-        if not latent:
+        rotate_key = rotate_value = None
+        if not latent and inputs.rules.rotates_caches:
             rotate_key = self._rotation(cache, "k", inputs.type_k, head_dim)
             rotate_value = self._rotation(cache, "v", inputs.type_v, value_dim)
             if rotate_key is not None:
@@ -384,11 +387,13 @@ class GraphBuilder:
         place = self._cache_device(cache.layer)
         cells, streams = cache.cells, cache.streams
         keys = g.stored(inputs.type_k, (cache.key_width, cells, streams), place, weight=False)
-        key_ids, value_ids = self._index_inputs(cache)
+        key_ids = value_ids = None
+        if inputs.rules.indexed_writes:
+            key_ids, value_ids = self._index_inputs(cache)
         if key is not None:
             flat = g.view(key, (cache.key_width, tokens))
             table = g.reshape(keys, cache.key_width, cells * streams) if streams > 1 else keys
-            g.expand(g.set_rows(table, flat, key_ids))
+            g.expand(self._write(table, flat, key_ids))
         values = keys
         if not latent:
             values = g.stored(
@@ -442,8 +447,20 @@ class GraphBuilder:
             mixed = self._hadamard(mixed, rotate_value)
         return mixed
 
+    def _write(self, table: Tensor, rows: Tensor, ids: Tensor | None) -> Tensor:
+        """Rows into a cache: by their indices, or next to each other in early builds."""
+        g = self.graph
+        if ids is not None:
+            return g.set_rows(table, rows, ids)
+        return g.copy(rows, g.view(table, (rows.ne[0], rows.ne[1])))
+
     def _store_values(
-        self, cache: LayerCache, values: Tensor, value: Tensor, ids: Tensor, transposed: bool
+        self,
+        cache: LayerCache,
+        values: Tensor,
+        value: Tensor,
+        ids: Tensor | None,
+        transposed: bool,
     ) -> None:
         g, tokens = self.graph, self.batch.tokens
         width = value.ne[0] * value.ne[1]
@@ -451,7 +468,10 @@ class GraphBuilder:
         if not transposed:
             flat = g.view(value, (width, tokens))
             table = g.reshape(values, cache.value_width, cells) if cache.streams > 1 else values
-            g.expand(g.set_rows(table, flat, ids))
+            g.expand(self._write(table, flat, ids))
+            return
+        if ids is None:
+            g.expand(self._write(values, g.transpose(g.view(value, (width, tokens))), None))
             return
         contiguous = value.strides is None
         flat = g.reshape(value, width, tokens) if contiguous else g.cont(value, width, tokens)
