@@ -222,6 +222,15 @@ class TestCommands:
         assert "--host" in settings.ignored_flags
         assert any("lora_config" in note for note in parsed.notes)
 
+    def test_flags_of_built_engines_mean_that_backend(self) -> None:
+        parsed = parse_command(
+            "trtllm-serve m --dtype float16 --tokens_per_block 16 --max_batch_size 25"
+        )
+        assert parsed.settings.backend == "tensorrt"
+        assert (parsed.settings.dtype, parsed.settings.tokens_per_block) == ("float16", 16)
+        answer = fit("mistral-7b-v0.1", "a10g", tp=4, engine="tensorrt-llm@0.8")
+        assert "build_not_stated" in {notice.key for notice in answer.notices}
+
     @pytest.mark.parametrize(
         "text",
         [

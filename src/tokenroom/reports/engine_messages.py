@@ -52,6 +52,13 @@ ENGINE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "the activations of the vision or audio encoder are not counted",
         "未计入视觉或音频编码器的激活",
     ),
+    "notice.build_not_stated": (
+        "how the engine was built is not stated (max_batch_size, max_num_tokens): its execution "
+        "context may be many times larger than by default, and it does not start when the pool "
+        "then holds less than one request of max_seq_len",
+        "未说明引擎的构建参数（max_batch_size、max_num_tokens）：其执行上下文可能远大于默认值；"
+        "若 KV 池因此容不下一个长度 max_seq_len 的请求，引擎将无法启动",
+    ),
     "notice.second_manager": (
         "the second cache manager moves memory between its pools at run time; pools are shown as "
         "the first manager would cut them",

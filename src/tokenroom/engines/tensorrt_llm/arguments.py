@@ -34,10 +34,16 @@ _INT_FLAGS: Final[Mapping[str, str]] = {
     "max_num_tokens": "max_num_tokens",
     "max_seq_len": "max_seq_len",
     "max_input_len": "max_input_len",
-    "max_output_len": "max_output_len",
     "max_beam_width": "max_beam_width",
 }
-_TEXT_FLAGS: Final = frozenset({"backend", "kv_cache_dtype"})
+_BUILD_FLAGS: Final[Mapping[str, str]] = {
+    # flags of trtllm-build, run.py and the Triton backend, which trtllm-serve does not have
+    "max_output_len": "max_output_len",
+    "tokens_per_block": "tokens_per_block",
+    "max_tokens_in_paged_kv_cache": "max_tokens",
+    "kv_cache_host_memory_bytes": "host_cache_size",
+}
+_TEXT_FLAGS: Final = frozenset({"backend", "kv_cache_dtype", "dtype"})
 _FRACTION_FLAGS: Final = frozenset(
     {
         "free_gpu_memory_fraction",
@@ -208,6 +214,8 @@ def _parse(
         else:
             own, parsed = _flag(name, value)
             values[own] = parsed
+            if name in _BUILD_FLAGS:
+                values.setdefault("backend", "tensorrt")
     for path in configs:
         document = _load(path, launch, allow_files, notes)
         values |= _document(document, path, unknown, ignored, notes)
@@ -248,6 +256,7 @@ def _parse(
 def _known_flags() -> frozenset[str]:
     return (
         frozenset(_INT_FLAGS)
+        | frozenset(_BUILD_FLAGS)
         | _TEXT_FLAGS
         | _FRACTION_FLAGS
         | _CONFIG_FLAGS
@@ -259,10 +268,10 @@ def _known_flags() -> frozenset[str]:
 def _flag(name: str, value: str) -> tuple[str, Any]:
     if hole := hole_in(value):
         raise CommandLineError(f"--{name} is {hole}, which is not set; write its value out")
-    if name in _INT_FLAGS:
+    if own := _INT_FLAGS.get(name) or _BUILD_FLAGS.get(name):
         if not re.fullmatch(r"\d{1,12}", value):
             raise CommandLineError(f"--{name} is {value!r}; it must be a whole number")
-        return _INT_FLAGS[name], int(value)
+        return own, int(value)
     if name in _FRACTION_FLAGS:
         try:
             return "free_gpu_memory_fraction", float(value)

@@ -63,6 +63,15 @@ class TensorRTPolicy:
             source="_torch/pyexecutor/resource_manager.py calculate_max_num_blocks_for_vswa",
         ),
         Reservation(
+            what="execution context (built engines)",
+            when="once, at start",
+            of_what="what TensorRT fixed when the engine was built: a whole step of "
+            "max_num_tokens; the pool is a share of what is free beside it, and must hold one "
+            "request of max_seq_len",
+            default="backend tensorrt, the default before 1.0; tokens_per_block 64",
+            source="tensorrt_llm/builder.py; cpp/tensorrt_llm/batch_manager/kvCacheManager.cpp",
+        ),
+        Reservation(
             what="host pool",
             when="once, at start, page-locked",
             of_what="host memory of the size given; blocks move there when the GPU's are full",
@@ -201,6 +210,9 @@ def _notices(
     method = (resolved.speculative_type or "").lower()
     if method in ("eagle", "eagle3", "drafttarget", "draft_target", "medusa") and draft is None:
         found.append(Notice(key="draft_not_counted", values={"method": method}))
+    stated = (settings.max_batch_size, settings.max_num_tokens, settings.max_output_len)
+    if resolved.backend == "tensorrt" and stated == (None, None, None):
+        found.append(Notice(key="build_not_stated"))
     if spec.towers:
         found.append(Notice(key="encoder_not_counted"))
     if settings.use_kv_cache_manager_v2:
@@ -340,7 +352,8 @@ def _refusal(
         )
     window, blocks = max(pools.blocks.items(), default=(0, 0))
     held_tokens = blocks * resolved.tokens_per_block // resolved.max_beam_width
-    if resolved.fails_on_short_windows and held_tokens < min(window, resolved.max_seq_len):
+    strict = resolved.fails_on_short_windows or resolved.backend == "tensorrt"
+    if strict and held_tokens < min(window, resolved.max_seq_len):
         index = min(range(len(stages)), key=lambda place: stages[place].available_bytes)
         return Refusal(
             cause="kv_below_one_request",
