@@ -47,6 +47,9 @@ _RENAMED: Final[Mapping[str, str]] = {
     "nsa_prefill_backend": "dsa_prefill_backend",
     "nsa_decode_backend": "dsa_decode_backend",
     "speculative_draft": "speculative_draft_model_path",
+    "tensor_parallel_size": "tp_size",
+    "pipeline_parallel_size": "pp_size",
+    "data_parallel_size": "dp_size",
     "expert_parallel_size": "ep_size",
 }
 _LISTS: Final = frozenset({"cuda_graph_bs", "prefill_graph_tokens"})
