@@ -79,9 +79,14 @@ ENGINE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "fit.phase.prefill": ("prefill of the whole batch", "整批预填充"),
     "fit.phase.decode": ("one step of the batch", "整批解码一步"),
+    "fit.holds_batch": (
+        "a batch of {asked} sequences of {length} tokens runs; the largest that fits: {requests}",
+        "可运行 {asked} 个长度 {length} 的序列组成的批；能容纳的最大批：{requests}",
+    ),
+    "fit.line.kv_batch": ("KV cache of the batch", "该批的 KV 缓存"),
     "fit.no_pool": (
-        "No pool: the cache grows with the batch; the largest batch of this length is {requests}",
-        "没有 KV 池：缓存随批增长；该长度下最大批为 {requests}",
+        "No pool: the cache grows with the batch, up to {requests} sequences of this length",
+        "没有 KV 池：缓存随批增长，该长度下最多 {requests} 个序列",
     ),
     "change.attn_implementation": (
         "fused attention: nothing is lost",

@@ -242,6 +242,14 @@ def verdict_reason(result: FitResult, language: Language) -> str:
         )
     if workload:
         return message("fit.holds_workload", language, requests=result.requests_running)
+    if not result.plan.kv_blocks:
+        return message(
+            "fit.holds_batch",
+            language,
+            asked=result.concurrency or 1,
+            length=result.request_tokens,
+            requests=result.requests_running,
+        )
     asked = {} if result.concurrency is None else {"asked": result.concurrency}
     return message(
         "fit.holds_asked" if asked else "fit.holds",
@@ -319,7 +327,13 @@ def _print_stage(out: Console, result: FitResult, stage: StageMemory, language: 
     add("reserve", line("non_torch"), stage.non_torch.num_bytes, _range(stage.non_torch))
     if stage.buffers_bytes >= _SHOWN_BYTES:
         add("reserve", line("buffers"), stage.buffers_bytes)
-    add("kv", line("kv_pool"), stage.kv_pool_bytes, _pool_range(result, stage), "bold")
+    add(
+        "kv",
+        line("kv_pool" if result.plan.kv_blocks or result.plan.refusal else "kv_batch"),
+        stage.kv_pool_bytes,
+        _pool_range(result, stage, language),
+        "bold",
+    )
     if stage.free_bytes >= 0:
         add("free", line("free"), stage.free_bytes)
     else:
@@ -333,8 +347,10 @@ def _print_stage(out: Console, result: FitResult, stage: StageMemory, language: 
     )
 
 
-def _pool_range(result: FitResult, stage: StageMemory) -> str:
+def _pool_range(result: FitResult, stage: StageMemory, language: Language) -> str:
     """The pool of the governing rank at the ends of the estimates' ranges."""
+    if not result.plan.kv_blocks and result.plan.refusal is None:
+        return message("fit.exact", language)
     tokens = result.plan.kv_pool_tokens
     if not tokens or stage is not result.governing_stage:
         return ""
