@@ -20,7 +20,7 @@ from tokenroom.memory.ledger import Line
 from tokenroom.reports.device_text import remarks_of
 from tokenroom.reports.messages import Language, change_price, notice_text, refusal_text
 
-SCHEMA_VERSION: Final = "1.1"
+SCHEMA_VERSION: Final = "1.2"
 
 
 def fit_json(result: FitResult, *, language: Language, explain: bool = False) -> dict[str, Any]:
@@ -88,9 +88,12 @@ def fit_json(result: FitResult, *, language: Language, explain: bool = False) ->
         ],
         "warnings": [notice_text(notice, language) for notice in result.notices],
     }
+    if figures := getattr(plan, "engine_figures", None):
+        data["engine_figures"] = dict(figures)
     if remarks := remarks_of(result):
         data["remarks"] = [notice_text(remark, language) for remark in remarks]
-        data["placement"] = remarks[0].key.removeprefix("placement_")
+        if remarks[0].key.startswith("placement_"):
+            data["placement"] = remarks[0].key.removeprefix("placement_")
     if explain:
         data["explain"] = [_line(line) for line in result.explain]
     return data

@@ -299,9 +299,9 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "引擎能启动，但峰值步所需比显卡多 {missing_bytes}",
     ),
     "notice.sglang_log": (
-        "its log will say: max_total_num_tokens={tokens}, K size {k_bytes}, V size {v_bytes}; avail "
+        "Its log will say: max_total_num_tokens={tokens}, K size {k_bytes}, V size {v_bytes}; avail "
         "mem {loaded_bytes} after loading, {pool_bytes} after the pools, {graph_bytes} after "
-        "graphs; max_running_requests={running}",
+        "graphs; max_running_requests={running}.",
         "其日志将显示：max_total_num_tokens={tokens}，K size {k_bytes}，V size {v_bytes}；avail mem "
         "加载后 {loaded_bytes}，建池后 {pool_bytes}，捕获图后 {graph_bytes}；"
         "max_running_requests={running}",
@@ -320,11 +320,11 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "缓存池只有 {tokens} 个 token，小于 context_length {length}：引擎能启动，但会拒绝更长的请求",
     ),
     "notice.sglang_window": (
-        "window layers have a pool of {tokens} tokens of their own beside the {full} of full layers",
+        "Window layers have a pool of {tokens} tokens of their own beside the {full} of full layers",
         "滑动窗口层另有 {tokens} 个 token 的池，完整层为 {full}",
     ),
     "notice.sglang_states": (
-        "states take {state_bytes}: max_mamba_cache_size={slots}",
+        "States take {state_bytes}: max_mamba_cache_size={slots}",
         "状态占用 {state_bytes}：max_mamba_cache_size={slots}",
     ),
     "notice.sglang_host_pool": (

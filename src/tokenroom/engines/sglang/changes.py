@@ -27,13 +27,20 @@ def changes_that_suffice(
     policy: SGLangPolicy, deployment: Deployment, suffices: Callable[[Deployment], bool]
 ) -> Iterator[Change]:
     """The least changes that suffice, cheapest first."""
+
+    def useful(changed: Deployment) -> bool:
+        """It starts, and the pool holds a request of the length that is allowed."""
+        if not suffices(changed):
+            return False
+        return policy.plan(changed).kv_pool_tokens >= changed.resolved.context_length
+
     refusal = policy.plan(deployment).refusal
     late = refusal is not None and refusal.phase == "graph_capture"
     fractions = _lower_fractions if late else _higher_fractions
     return changes_from(
         policy,
         deployment,
-        suffices,
+        useful,
         soft=[
             fractions,
             _lengths,

@@ -1,8 +1,8 @@
 """Pools of DeepSeek V4: a window, states of compressed tokens, and a cache every 4 or 128 tokens.
 
 ``DSV4PoolConfigurator`` in ``model_executor/pool_configurator.py`` and
-``mem_cache/deepseek_v4_memory_pool.py``, read in 0.5.12, 0.5.17 and 0.5.23: a token of the full pool costs
-its share of every pool, plus what running requests keep whatever their length.
+``mem_cache/deepseek_v4_memory_pool.py``, read in 0.5.12, 0.5.17 and 0.5.23: a token of the full
+pool costs its share of every pool, plus what running requests keep whatever their length.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -185,63 +185,82 @@ class SGLangPlan:
         """Draft weights are loaded, and counted, before the pools are sized (from 0.5.14)."""
         return self.resolved.rules.since(0, 5, 14)
 
+    @cached_property
+    def engine_figures(self) -> Mapping[str, int]:
+        """The figures of the engine's log lines for the stage that decides, by its own names.
+
+        Sizes in bytes; ``avail_mem_*`` are those of "Load weight end", "Memory pool end" and
+        "Capture cuda graph end".
+        """
+        figures = self.log_figures(self.governing)
+        found = {
+            "max_total_num_tokens": self.kv_pool_tokens,
+            "max_running_requests": self.running,
+            "k_size": figures.k_bytes,
+            "v_size": figures.v_bytes,
+            "avail_mem_after_load": figures.avail_after_load_bytes,
+            "avail_mem_after_pool": figures.avail_after_pool_bytes,
+            "avail_mem_after_graphs": figures.avail_after_graphs_bytes,
+        }
+        if self.pools.window_tokens is not None:
+            found["swa_layer_tokens"] = self.pools.window_tokens
+        states = self.parts[self.governing].states
+        if states is not None:
+            found["max_mamba_cache_size"] = states.slots
+            found["mamba_state_size"] = states.num_bytes
+        if self.host_pool_bytes:
+            found["hicache_host_pool"] = self.host_pool_bytes
+        return found
+
+    @property
+    def remarks(self) -> tuple[Notice, ...]:
+        """What the engine will print, in its own words; nothing when it does not start."""
+        if self.refusal is not None:
+            return ()
+        figures = dict(self.engine_figures)
+        found = [
+            Notice(
+                key="sglang_log",
+                values={
+                    "tokens": figures["max_total_num_tokens"],
+                    "k_bytes": figures["k_size"],
+                    "v_bytes": figures["v_size"],
+                    "loaded_bytes": figures["avail_mem_after_load"],
+                    "pool_bytes": max(0, figures["avail_mem_after_pool"]),
+                    "graph_bytes": max(0, figures["avail_mem_after_graphs"]),
+                    "running": figures["max_running_requests"],
+                },
+            )
+        ]
+        if "swa_layer_tokens" in figures:
+            values = {"tokens": figures["swa_layer_tokens"], "full": self.kv_pool_tokens}
+            found.append(Notice(key="sglang_window", values=values))
+        if "max_mamba_cache_size" in figures:
+            values = {
+                "slots": figures["max_mamba_cache_size"],
+                "state_bytes": figures["mamba_state_size"],
+            }
+            found.append(Notice(key="sglang_states", values=values))
+        if self.host_pool_bytes:
+            found.append(
+                Notice(key="sglang_host_pool", values={"host_bytes": self.host_pool_bytes})
+            )
+        return tuple(found)
+
     @property
     def notices(self) -> tuple[Notice, ...]:
         """What this division of memory makes worth knowing."""
         found: list[Notice] = []
         stage = min(self.stages, key=lambda stage: stage.free_bytes)
-        if self.refusal is None:
-            figures = self.log_figures(self.governing)
-            found.append(
-                Notice(
-                    key="sglang_log",
-                    values={
-                        "tokens": self.kv_pool_tokens,
-                        "k_bytes": figures.k_bytes,
-                        "v_bytes": figures.v_bytes,
-                        "loaded_bytes": figures.avail_after_load_bytes,
-                        "pool_bytes": figures.avail_after_pool_bytes,
-                        "graph_bytes": max(0, figures.avail_after_graphs_bytes),
-                        "running": self.running,
-                    },
-                )
-            )
         if self.refusal is None and stage.free_bytes < 0:
-            found.append(
-                Notice(
-                    key="sglang_runtime",
-                    values={
-                        "missing_bytes": -stage.free_bytes,
-                        "fraction": f"{self.safe_fraction:.3f}",
-                    },
-                )
-            )
+            values: dict[str, object] = {
+                "missing_bytes": -stage.free_bytes,
+                "fraction": f"{self.safe_fraction:.3f}",
+            }
+            found.append(Notice(key="sglang_runtime", values=values))
         if self.refusal is None and self.kv_pool_tokens < self.max_model_len:
-            found.append(
-                Notice(
-                    key="sglang_short_pool",
-                    values={"tokens": self.kv_pool_tokens, "length": self.max_model_len},
-                )
-            )
-        if self.refusal is None and self.pools.window_tokens is not None:
-            found.append(
-                Notice(
-                    key="sglang_window",
-                    values={"tokens": self.pools.window_tokens, "full": self.kv_pool_tokens},
-                )
-            )
-        states = self.parts[self.governing].states
-        if states is not None and self.refusal is None:
-            found.append(
-                Notice(
-                    key="sglang_states",
-                    values={"slots": states.slots, "state_bytes": states.num_bytes},
-                )
-            )
-        if self.host_pool_bytes:
-            found.append(
-                Notice(key="sglang_host_pool", values={"host_bytes": self.host_pool_bytes})
-            )
+            values = {"tokens": self.kv_pool_tokens, "length": self.max_model_len}
+            found.append(Notice(key="sglang_short_pool", values=values))
         if self._copies > 1:
             found.append(Notice(key="per_replica", values={"replicas": self._copies}))
         return tuple(found)
