@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tokenroom.engines.llama_cpp.memory import Memory, measure
-from tokenroom.engines.llama_cpp.model_graph import graph_layers
 from tokenroom.engines.llama_cpp.policy import LLAMA_CPP
+from tokenroom.engines.llama_cpp.repeats import block_keys, kept_blocks
 from tokenroom.engines.llama_cpp.settings import LlamaCppSettings
 from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator, Node
@@ -118,9 +118,9 @@ def test_a_few_blocks_stand_for_all(name: str, monkeypatch: pytest.MonkeyPatch) 
     asked = {"n_ctx": 8192, "n_seq_max": 1}
     short = memory_of(name, asked)
     blocks = len(short.tensors.blocks)
-    assert len(graph_layers(short.spec, short.tensors, short.placement)) < blocks
+    assert len(kept_blocks(block_keys(short.spec, short.tensors, short.placement))) < blocks
     monkeypatch.setattr(
-        "tokenroom.engines.llama_cpp.memory.graph_layers", lambda *_, **__: tuple(range(blocks))
+        "tokenroom.engines.llama_cpp.memory.kept_blocks", lambda *_, **__: tuple(range(blocks))
     )
     whole = memory_of(name, asked)
     assert short.compute.sizes[0] == pytest.approx(whole.compute.sizes[0], rel=0.003)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tokenroom.engines.llama_cpp.tensor_graph import IN_PLACE, Tensor
+from tokenroom.engines.llama_cpp.tensor_graph import IN_PLACE, AllocationState, Tensor
 
 _ENDLESS = 1 << 62
 
@@ -70,19 +70,6 @@ class BlockAllocator:
         free.insert(at, [offset, size])
 
 
-class _State:
-    """What the allocator knows of one tensor."""
-
-    __slots__ = ("allocated", "children", "offset", "place", "views")
-
-    def __init__(self) -> None:
-        self.children = 0
-        self.views = 0
-        self.place = -1
-        self.offset = 0
-        self.allocated = False
-
-
 def allocate(
     nodes: Sequence[tuple[Tensor, int]],
     leafs: Sequence[tuple[Tensor, int]],
@@ -98,12 +85,11 @@ def allocate(
         alloc_bytes: Bytes a tensor takes in a buffer (``get_alloc_size`` of the buffer type).
     """
     buffers = [BlockAllocator(alignment) for alignment in alignments]
-    states: dict[int, _State] = {}
 
-    def state_of(tensor: Tensor) -> _State:
-        state = states.get(id(tensor))
+    def state_of(tensor: Tensor) -> AllocationState:
+        state = tensor.state
         if state is None:
-            state = states[id(tensor)] = _State()
+            state = tensor.state = AllocationState()
         return state
 
     def place_tensor(tensor: Tensor, place: int) -> None:
@@ -118,7 +104,7 @@ def allocate(
         state.place = place
         state.offset = buffers[place].take(alloc_bytes(place, tensor))
 
-    def write_over(tensor: Tensor, state: _State) -> bool:
+    def write_over(tensor: Tensor, state: AllocationState) -> bool:
         for parent in tensor.src:
             held = state_of(parent)
             # Views are never the allocator's own, so what they show is not written over.
@@ -142,7 +128,7 @@ def allocate(
             return True
         return False
 
-    def free(tensor: Tensor, state: _State) -> None:
+    def free(tensor: Tensor, state: AllocationState) -> None:
         if tensor.is_output:
             return
         buffers[state.place].give_back(state.offset, alloc_bytes(state.place, tensor))

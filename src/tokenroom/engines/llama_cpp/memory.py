@@ -10,7 +10,7 @@ from tokenroom.engines.llama_cpp.caches import CacheLayout, cache_layout
 from tokenroom.engines.llama_cpp.compute import ComputeBuffers
 from tokenroom.engines.llama_cpp.defaults import ResolvedSettings
 from tokenroom.engines.llama_cpp.devices import backends_of, processor
-from tokenroom.engines.llama_cpp.model_graph import GraphInputs, graph_layers
+from tokenroom.engines.llama_cpp.model_graph import GraphInputs
 from tokenroom.engines.llama_cpp.placement import (
     CPU,
     Backend,
@@ -19,6 +19,7 @@ from tokenroom.engines.llama_cpp.placement import (
     default_splits,
     place,
 )
+from tokenroom.engines.llama_cpp.repeats import block_keys, kept_blocks
 from tokenroom.engines.llama_cpp.scheduler import PIPELINE_COPIES, ScheduleRules
 from tokenroom.engines.llama_cpp.tensors import ModelTensors, model_tensors
 from tokenroom.hardware.accelerator import Node
@@ -56,7 +57,7 @@ class Memory:
     placement: Placement
     caches: CacheLayout
     copies: int
-    rough: bool = False
+    known: dict[object, ComputeBuffers] | None = None
 
     @property
     def host(self) -> int:
@@ -67,13 +68,15 @@ class Memory:
     def compute(self) -> ComputeBuffers:
         """Compute buffers of every device."""
         resolved = self.resolved
-        return ComputeBuffers(
+        keys = block_keys(self.spec, self.tensors, self.placement)
+        kept = kept_blocks(keys, exact=self.known is None)
+        buffers = ComputeBuffers(
             inputs=GraphInputs(
                 spec=self.spec,
                 tensors=self.tensors,
                 placement=self.placement,
                 caches=self.caches,
-                layers=graph_layers(self.spec, self.tensors, self.placement, exact=not self.rough),
+                layers=kept,
                 type_k=resolved.type_k,
                 type_v=resolved.type_v,
                 flash_attn=resolved.flash_attn,
@@ -91,6 +94,17 @@ class Memory:
             n_ubatch=resolved.n_ubatch,
             outputs_max=resolved.n_outputs_max,
         )
+        if self.known is None:
+            return buffers
+        placement = self.placement
+        alike = (
+            self.decisions.n_ctx,
+            self.copies,
+            placement.output_device,
+            placement.rules.n_gpu_layers > len(placement.layer_devices),
+            tuple(keys[index] for index in kept),
+        )
+        return self.known.setdefault(alike, buffers)
 
     @cached_property
     def kv_bytes(self) -> tuple[int, ...]:
@@ -165,7 +179,7 @@ def measure(
     decisions: Decisions,
     *,
     pipeline: bool = True,
-    rough: bool = False,
+    known: dict[object, ComputeBuffers] | None = None,
 ) -> Memory:
     """What the decisions take.
 
@@ -176,7 +190,8 @@ def measure(
         decisions: Where layers go and how long the context is.
         pipeline: Let several accelerators work on batches in turn, with copies of their inputs;
             llama.cpp goes without when the buffers cannot be had.
-        rough: Let a compute buffer be a few KiB off, to compare many decisions quickly.
+        known: Compute buffers of placements that are alike, to compare many decisions quickly: a
+            few KiB off. None to find the buffers exactly.
 
     Raises:
         DeploymentError: llama.cpp does not load the model's layout.
@@ -227,5 +242,5 @@ def measure(
         placement=placement,
         caches=caches,
         copies=PIPELINE_COPIES if in_turn else 1,
-        rough=rough,
+        known=known,
     )

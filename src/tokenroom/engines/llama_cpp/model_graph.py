@@ -62,9 +62,6 @@ _NORMED_ROUTER: Final = frozenset(
 )
 #: Routers that take the softmax over the chosen experts only (gpt-oss).
 _LATE_SOFTMAX: Final = frozenset({"gpt_oss"})
-#: Repeats of a pattern of blocks that are always kept, and after how many memory looks the same.
-_LEAST_REPEATS: Final = 4
-_CYCLE: Final = 6
 #: Heads whose width takes a rotation by a Hadamard matrix when the cache is quantised.
 _HADAMARD: Final = 64
 
@@ -707,54 +704,3 @@ class GraphBuilder:
 
 def _fully_offloaded(placement: Placement) -> bool:
     return placement.rules.n_gpu_layers > len(placement.layer_devices)
-
-
-def graph_layers(
-    spec: ModelSpec, tensors: ModelTensors, placement: Placement, *, exact: bool = True
-) -> tuple[int, ...]:
-    """Blocks that a graph needs to reach its largest size: runs of alike ones are cut short.
-
-    A run is a pattern of up to eight blocks that repeats with the same tensors on the same devices.
-    Types of weights matter only in host memory, from where they are copied for large batches.
-    Free memory looks the same after every few repeats, so as many are kept as leave the same
-    remainder: the allocator then ends in the same state. Two repeats do when a few KiB more or
-    less make no difference.
-    """
-    most, cycle = (_LEAST_REPEATS, _CYCLE) if exact else (1, 1)
-    count = len(tensors.blocks)
-    host = placement.host
-    numbers: dict[object, int] = {}
-    shapes = {
-        id(layer): numbers.setdefault((layer.mixers, layer.ffn), len(numbers))
-        for layer, _ in spec.layer_kinds
-    }
-
-    def key(index: int) -> tuple[object, ...]:
-        parts = []
-        for stem, tensor in tensors.blocks[index].items():
-            device = placement.device_of(index, stem)
-            copied = (tensor.kind, tensor.num_bytes) if host and device == host else None
-            parts.append((stem, device, copied, tensor.bias_elements))
-        return shapes[id(spec.layers[index])], placement.layer_devices[index], tuple(parts)
-
-    keys = [key(index) for index in range(count - 1)]  # the last block picks the outputs
-    kept: list[int] = []
-    at = 0
-    while at < len(keys):
-        best_period, best_times = 1, 1
-        for period in range(1, 9):
-            times = 1
-            while keys[at : at + period] == keys[at + times * period : at + (times + 1) * period]:
-                times += 1
-                if at + (times + 1) * period > len(keys):
-                    break
-            if times > most and times * period > best_times * best_period:
-                best_period, best_times = period, times
-        repeats = best_times
-        if best_times > most + cycle:
-            repeats = most + (best_times - most) % cycle
-            if not exact:
-                repeats = most + 1
-        kept.extend(range(at, at + best_period * repeats))
-        at += best_period * best_times
-    return (*kept, count - 1)

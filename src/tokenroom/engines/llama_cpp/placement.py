@@ -230,6 +230,10 @@ def place(model: ModelTensors, rules: PlacementRules) -> Placement:
     )
 
 
+#: A pattern that begins with the name of one block.
+_ONE_BLOCK: Final = re.compile(r"blk\\\.(\d+)\\\.(?:[^|()]|\([^()]*\))*$")
+
+
 def _as_head(embedding: GgufTensor) -> GgufTensor:
     return GgufTensor(
         stem="output",
@@ -247,6 +251,12 @@ def _moved(
     device: int,
     patterns: Sequence[tuple[re.Pattern[str], int]],
 ) -> Mapping[str, int]:
+    # Patterns that name another block first need not be tried.
+    patterns = [
+        (pattern, device)
+        for pattern, device in patterns
+        if not (named := _ONE_BLOCK.match(pattern.pattern)) or f"blk.{named[1]}." == prefix
+    ]
     if not patterns:
         return {}
     found = {}

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tokenroom.engines.llama_cpp.auto_fit import FitOutcome, auto_fit
 from tokenroom.engines.llama_cpp.caches import padded_cells
+from tokenroom.engines.llama_cpp.compute import ComputeBuffers
 from tokenroom.engines.llama_cpp.defaults import ALL_LAYERS, ResolvedSettings, resolve
 from tokenroom.engines.llama_cpp.devices import context_memory, runtime_memory
 from tokenroom.engines.llama_cpp.memory import (
@@ -373,11 +374,13 @@ def _outcome(spec: ModelSpec, node: Node, settings: LlamaCppSettings) -> Outcome
     start = initial_decisions(resolved)
     fitted = FitOutcome(decisions=start)
     measured: dict[Decisions, Memory] = {}
+    known: dict[object, ComputeBuffers] = {}
 
     def measure_once(decisions: Decisions) -> Memory:
         if decisions not in measured:
-            rough = decisions != start
-            measured[decisions] = measure(spec, node, resolved, decisions, rough=rough)
+            measured[decisions] = measure(
+                spec, node, resolved, decisions, known=None if decisions == start else known
+            )
         return measured[decisions]
 
     if resolved.fit:

@@ -35,6 +35,19 @@ def row_bytes(kind: str, elements: int) -> int:
     return elements * size // block
 
 
+class AllocationState:
+    """What the graph allocator knows of one tensor."""
+
+    __slots__ = ("allocated", "children", "offset", "place", "views")
+
+    def __init__(self) -> None:
+        self.children = 0
+        self.views = 0
+        self.place = -1
+        self.offset = 0
+        self.allocated = False
+
+
 class Tensor:
     """One tensor of a graph; mutable only while a graph is laid out.
 
@@ -56,6 +69,7 @@ class Tensor:
         "op",
         "place",
         "src",
+        "state",
         "strides",
         "view_of",
     )
@@ -88,6 +102,7 @@ class Tensor:
         self.backend = -1
         self.batch = 0
         self.name = ""
+        self.state: AllocationState | None = None
 
 
 def _spanned(kind: str, ne: Shape, strides: Shape) -> int:
