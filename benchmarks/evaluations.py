@@ -1,5 +1,8 @@
-"""How many fits of one model over changing settings a second: python benchmarks/evaluations.py.
+"""How many fits of one model over changing settings one core makes in a second.
 
+    python benchmarks/evaluations.py [--model NAME] [--gpu NAME]
+
+Counted in processor time of the one thread, so that other work on the machine does not change it.
 Recorded results are in benchmarks/README.md.
 """
 
@@ -21,7 +24,7 @@ def main() -> None:
     spec = load_model(arguments.model)
     rates = []
     for turn in range(arguments.rounds):
-        started = time.perf_counter()
+        started = time.process_time()
         for number in range(arguments.fits):
             result = fit(
                 spec,
@@ -31,7 +34,7 @@ def main() -> None:
                 concurrency=1 + number % 64,
             )
             assert result.verdict
-        rates.append(arguments.fits / (time.perf_counter() - started))
+        rates.append(arguments.fits / (time.process_time() - started))
     rates.sort()
     print(
         f"{arguments.model} on {arguments.gpu}: {rates[0]:,.0f} to {rates[-1]:,.0f} fits/s, "

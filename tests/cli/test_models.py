@@ -3,6 +3,7 @@ import json
 import pytest
 
 from tokenroom.cli.main import main
+from tokenroom.models import catalogue
 
 Capture = pytest.CaptureFixture[str]
 
@@ -67,3 +68,10 @@ def test_nothing_found_is_a_no_with_near_names(capsys: Capture) -> None:
     assert "Llama-3.1-8B-Instruct" in captured.err
     assert main(["models", "zzzzzzzz", "--json"]) == 1
     assert json.loads(capsys.readouterr().out) == []
+
+
+def test_a_piped_list_has_one_line_a_model(capsys: Capture) -> None:
+    assert main(["models"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = {line.split(" ")[0] for line in lines}
+    assert set(catalogue.names()) <= names

@@ -10,7 +10,7 @@ from tokenroom.cli.options import gpu_file_option, json_option, language_option
 from tokenroom.errors import HardwareError
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.hardware.catalogue import Catalogue, load_catalogue
-from tokenroom.reports.console import console, print_json
+from tokenroom.reports.console import console, print_json, print_trimmed
 from tokenroom.reports.messages import Language, message
 from tokenroom.reports.text import accelerator_details, accelerator_json, accelerator_table
 
@@ -47,7 +47,7 @@ def command(
         if shown is not None:
             out.print()
             out.print(message("gpus.others", language))
-        out.print(accelerator_table(listed, language))
+        print_trimmed(out, accelerator_table(listed, language), whole_rows=True)
         out.print(message("gpus.footer", language), style="dim")
     return 0
 

@@ -6,7 +6,7 @@ import click
 
 from tokenroom.cli.options import json_option, language_option
 from tokenroom.models import catalogue
-from tokenroom.reports.console import console, print_json
+from tokenroom.reports.console import console, print_json, print_trimmed
 from tokenroom.reports.messages import Language, message
 from tokenroom.reports.text import model_details, model_json, model_table
 
@@ -38,7 +38,7 @@ def command(words: tuple[str, ...], as_json: bool, language: Language) -> int:
     if len(found) == 1:
         out.print(model_details(found[0], specs[0], language))
     else:
-        out.print(model_table(specs, language))
+        print_trimmed(out, model_table(specs, language), whole_rows=True)
         out.print(message("models.footer", language), style="dim")
     return 0
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PLAIN_WIDTH: Final = 80
 """Columns of output that goes to a file or a pipe."""
 
+_WHOLE_WIDTH: Final = 1000
+
 _FILLS: Final = {
     # kind: (Unicode fill, ASCII fill, style)
     "context": ("▚", "x", "bright_black"),
@@ -55,13 +57,16 @@ def print_json(data: Any) -> None:
     sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=True) + "\n")
 
 
-def print_trimmed(out: Console, table: Any) -> None:
-    """Print a table; to a file or a pipe without the blanks that fill its last column."""
+def print_trimmed(out: Console, table: Any, *, whole_rows: bool = False) -> None:
+    """Print a table; to a file or a pipe without the blanks that fill its last column.
+
+    With ``whole_rows`` each row is one line there, however long, as ``grep`` and ``cut`` need it.
+    """
     if out.is_terminal:
         out.print(table)
         return
     with out.capture() as capture:
-        out.print(table)
+        out.print(table, width=_WHOLE_WIDTH if whole_rows else None, crop=False)
     lines = (line.rstrip() for line in capture.get().splitlines())
     out.file.write("\n".join(lines) + "\n")
 
