@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -214,3 +215,38 @@ def test_assumed_memory_of_a_gpu_is_said() -> None:
     assert "no driver figure was found" in str(notice.values["source"])
     known = fit("qwen3-8b", "l40")
     assert "gpu_memory_assumed" not in {notice.key for notice in known.notices}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"model": None}, "model is None; give a name, a path or a ModelSpec"),
+        ({"model": 5}, "model is 5; give"),
+        ({"gpu": 5}, "gpu is 5; give a name, an Accelerator or a Node"),
+        ({"weights": 5}, "weights is 5; give a layout such as 'fp8'"),
+        ({"engine": 5}, "engine is 5; give a name such as"),
+        ({"engine": None}, "engine is None; give a name such as"),
+        ({"settings": {}}, "settings is {}; give vllm's own settings object"),
+        ({"used_bytes": "5"}, "used_bytes is '5'; give a whole number of bytes from 0"),
+        ({"used_bytes": -5}, "used_bytes is -5; give"),
+        ({"used_bytes": float("nan")}, "used_bytes is nan; give"),
+        ({"used_bytes": 2**50}, "used_bytes is 1,024.00 TiB, but NVIDIA H100"),
+        ({"concurrency": "3"}, "concurrency is '3'; it must be a whole number"),
+        ({"concurrency": 10**5000}, "concurrency is a number of thousands of digits; give at"),
+        ({"context": 1.5}, "context is 1.5; give tokens"),
+        ({"request_tokens": True}, "request_tokens is True; give tokens"),
+        ({"kv": 8}, "kv is 8; give a type such as 'fp8'"),
+        ({"ep": 1}, "ep is 1; give True or False"),
+        ({"notes": "abc"}, "notes is 'abc'; give a list of sentences"),
+        ({"notes": [1]}, "give a list of sentences"),
+        ({"gpus": 2**40}, "gpus is 1099511627776; give at most 65,536"),
+        ({"tp": 2**40}, "give at most 65,536"),
+        ({"tp": 2**16, "dp": 2}, "the parallel sizes need 131072 GPUs"),
+        ({"cpu_offload_bytes": 10**400}, "cpu_offload_bytes is"),
+    ],
+)
+def test_a_wrong_argument_is_one_sentence(arguments: dict[str, Any], sentence: str) -> None:
+    given = {"model": "llama-3.2-1b", "gpu": "h100"} | arguments
+    with pytest.raises(TokenroomError) as caught:
+        fit(given.pop("model"), given.pop("gpu"), **given)
+    assert sentence in str(caught.value)

@@ -25,6 +25,7 @@ LADDER = (
     {"validation"},
     {"reports"},
     {"cli"},
+    {"__main__"},
 )
 RUNG = {name: height for height, names in enumerate(LADDER) for name in names}
 COMMAND_LINE_LIBRARIES = {"click"}  # which cli may import when its modules are loaded

@@ -11,7 +11,7 @@ from tokenroom.errors import TokenroomError
     [
         ("80GiB", 80 * 2**30),
         ("80 GB", 80 * 10**9),
-        ("1073741824", 2**30),
+        ("1073741824B", 2**30),
         ("0.5gib", 2**29),
         ("4Gi", 4 * 2**30),
         ("96g", 96 * 10**9),
@@ -26,7 +26,7 @@ def test_sizes_are_parsed(text: str, num_bytes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "GiB", "-1GiB", "0", "0GiB", "1e999GiB", "nan", "inf", "80 QB", "1 2", "0x10"]
+    "text", ["", "GiB", "-1GiB", "0GiB", "1e999GiB", "nan", "inf", "80 QB", "1 2", "0x10"]
 )
 def test_what_is_no_size_is_refused_by_name(text: str) -> None:
     with pytest.raises(TokenroomError, match=r"--gpu-memory is .*; give a positive size"):
@@ -70,7 +70,7 @@ def test_counts_are_written_as_people_say_them() -> None:
 
 @given(st.integers(min_value=1, max_value=2**50))
 def test_whole_bytes_come_back_unchanged(num_bytes: int) -> None:
-    assert units.parse_bytes(str(num_bytes), "size") == num_bytes
+    assert units.parse_bytes(f"{num_bytes}B", "size") == num_bytes
 
 
 @given(st.text(max_size=40))
@@ -80,3 +80,15 @@ def test_any_text_is_a_size_or_refused(text: str) -> None:
     except TokenroomError:
         return
     assert num_bytes >= 1
+
+
+@pytest.mark.parametrize("text", ["0", "10", "1e3", " 80 "])
+def test_a_size_without_a_unit_is_refused(text: str) -> None:
+    with pytest.raises(TokenroomError, match="without a unit; write"):
+        units.parse_bytes(text, "--used")
+
+
+def test_lengths_have_a_bound() -> None:
+    assert units.parse_tokens("1e12", "length") == units.MAX_TOKENS
+    with pytest.raises(TokenroomError, match="give at most 1,000,000,000,000 tokens"):
+        units.parse_tokens("1e13", "length")

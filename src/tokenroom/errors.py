@@ -7,6 +7,8 @@ sentence and exits with 2; the library raises it.
 
 from __future__ import annotations
 
+from typing import Final
+
 
 class TokenroomError(Exception):
     """Base of all errors caused by input; its message is one sentence fit for a user."""
@@ -42,3 +44,17 @@ class CommandLineError(TokenroomError):
 
 class RowError(TokenroomError):
     """A file of measurements or an engine's log cannot be read as rows."""
+
+
+_SHOWN_CHARACTERS: Final = 80
+
+
+def shown(value: object) -> str:
+    """A value as messages quote it, cut when it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python writes
+        return "a number of thousands of digits"
+    except RecursionError:
+        return "a value nested too deeply"
+    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import sqrt
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from tokenroom.engines.policy import (
     Change,
@@ -24,7 +24,8 @@ from tokenroom.engines.policy import (
     StageMemory,
 )
 from tokenroom.engines.registry import engine_named
-from tokenroom.errors import DeploymentError
+from tokenroom.engines.setting_checks import MAX_ACCELERATORS, check_bounds
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.hardware.catalogue import find_accelerator
 from tokenroom.hardware.names import split_count
@@ -33,7 +34,7 @@ from tokenroom.memory.ledger import Line
 from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.resolve import load_model
 from tokenroom.models.spec import ModelSpec
-from tokenroom.units import parse_tokens
+from tokenroom.units import MAX_TOKENS, format_bytes, parse_tokens
 
 Verdict: TypeAlias = Literal["fits", "fits_with_less", "does_not_fit"]
 
@@ -173,6 +174,7 @@ class FitResult:
         """
         old = self.deployment
         asked = self.engine.settings(old.asked, settings)
+        check_bounds(asked)
         deployment = self.engine.deploy(old.spec, old.node, asked, old.draft)
         return self._of(deployment)
 
@@ -250,10 +252,13 @@ def fit(
         TokenroomError: Something is unknown, out of range, or refused by the engine; the message
             says which field, what it held and what it may hold.
     """
+    _check_types(locals())
     if isinstance(context, str):
         context = parse_tokens(context, "context")
     if isinstance(request_tokens, str):
         request_tokens = parse_tokens(request_tokens, "request_tokens")
+    _check_positive("concurrency", concurrency)
+    _check_positive("request_tokens", request_tokens)
     policy, version = engine_named(engine)
     spec = model if isinstance(model, ModelSpec) else _model(model)
     if weights is not None:
@@ -281,14 +286,19 @@ def fit(
         & {*given, *engine_settings}
     ):
         given["tensor_parallel_size"] = count
+    if settings is not None and not isinstance(settings, type(policy.settings(None, {}))):
+        raise DeploymentError(
+            f"settings is {shown(settings)}; give {policy.name}'s own settings object, or single "
+            f"settings by name, such as max_model_len=8192"
+        )
     asked = policy.settings(settings, given | engine_settings)
+    check_bounds(asked)
     node = policy.place(_accelerator(gpu), count, asked, used_bytes)
+    _check_node(node)
     drafting = policy.draft_model(asked)
     draft = load_model(drafting) if drafting is not None else None
     deployment = policy.deploy(spec, node, asked, draft)
     plan = policy.plan(deployment)
-    _check_positive("concurrency", concurrency)
-    _check_positive("request_tokens", request_tokens)
     longest = plan.max_model_len
     if request_tokens is not None and request_tokens > longest:
         raise DeploymentError(
@@ -329,7 +339,7 @@ def _node_count(gpu: str | Accelerator | Node, gpus: int | None) -> int | None:
         if isinstance(gpu, str):
             return split_count(gpu)[0]  # "8xh100"
         return gpu.count if isinstance(gpu, Node) else None
-    _check_positive("gpus", gpus)
+    _check_positive("gpus", gpus, MAX_ACCELERATORS)
     return gpus
 
 
@@ -345,6 +355,57 @@ def _asides(
             yield Notice(key="overridden", values={"name": name, "value": value, "before": before})
 
 
-def _check_positive(field: str, value: int | None) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise DeploymentError(f"{field} is {value!r}; it must be a whole number of at least 1")
+def _check_positive(field: str, value: int | None, largest: int = MAX_TOKENS) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise DeploymentError(f"{field} is {shown(value)}; it must be a whole number of at least 1")
+    if value > largest:
+        raise DeploymentError(f"{field} is {shown(value)}; give at most {largest:,}")
+
+
+def _check_node(node: Node) -> None:
+    """Refuse more accelerators than any machine room has, and more used memory than they have."""
+    if node.count > MAX_ACCELERATORS:
+        raise DeploymentError(
+            f"the parallel sizes need {shown(node.count)} GPUs; at most {MAX_ACCELERATORS:,} are "
+            f"planned"
+        )
+    held, memory = node.used_bytes, node.accelerator.memory_bytes
+    if held > memory:
+        raise DeploymentError(
+            f"used_bytes is {format_bytes(held)}, but {node.accelerator.name} has only "
+            f"{format_bytes(memory)}; give what other processes hold on each GPU"
+        )
+
+
+#: Argument of :func:`fit` to the types it may have beside None, and how to write them.
+_TYPES: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
+    "model": ((str, os.PathLike, ModelSpec), "a name, a path or a ModelSpec"),
+    "gpu": ((str, Accelerator, Node), "a name, an Accelerator or a Node"),
+    "engine": ((str,), "a name such as 'vllm' or 'vllm@0.19.0'"),
+    "ep": ((bool,), "True or False"),
+    "context": ((int, str), "tokens, as 32768 or '32k'"),
+    "request_tokens": ((int, str), "tokens, as 8192 or '8k'"),
+    "weights": ((str,), "a layout such as 'fp8'"),
+    "kv": ((str,), "a type such as 'fp8'"),
+    "used_bytes": ((int,), "a whole number of bytes from 0"),
+    "notes": ((list, tuple), "a list of sentences"),
+}
+_NEEDED: Final = frozenset({"model", "gpu", "engine", "used_bytes", "notes"})
+
+
+def _check_types(arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments of :func:`fit` of a wrong type, with what they may be."""
+    for name, (types, wanted) in _TYPES.items():
+        value = arguments[name]
+        if value is None and name not in _NEEDED:
+            continue
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise DeploymentError(f"{name} is {shown(value)}; give {wanted}")
+    if arguments["used_bytes"] < 0:
+        raise DeploymentError(
+            f"used_bytes is {shown(arguments['used_bytes'])}; give {_TYPES['used_bytes'][1]}"
+        )
+    if any(not isinstance(note, str) for note in arguments["notes"]):
+        raise DeploymentError(f"notes is {shown(arguments['notes'])}; give {_TYPES['notes'][1]}")

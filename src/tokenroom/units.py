@@ -17,9 +17,11 @@ MIB: Final = 2**20
 GIB: Final = 2**30
 TIB: Final = 2**40
 
+MAX_TOKENS: Final = 10**12
+"""Most tokens a length may have; anything above is a slip."""
+
 _SIZE = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([a-zA-Z]*)\s*$")
 _BYTE_UNITS: Final = {
-    "": 1,
     "b": 1,
     "kib": KIB,
     "mib": MIB,
@@ -42,18 +44,25 @@ _COUNT_UNITS: Final = {"": 1, "k": 2**10, "m": 2**20}
 
 
 def parse_bytes(text: str, field: str) -> int:
-    """Bytes written as ``"96GiB"``, ``"80 GB"`` or ``"1073741824"``.
+    """Bytes written as ``"96GiB"``, ``"80 GB"`` or ``"1073741824B"``.
+
+    A number alone is refused: people mean gibibytes, gigabytes or bytes by it.
 
     Args:
         text: What the user wrote. Binary units are KiB, MiB, GiB, TiB; decimal ones KB, MB, GB, TB.
         field: The name of the field, for the error.
 
     Raises:
-        TokenroomError: The text is not a positive, finite size.
+        TokenroomError: The text is not a positive, finite size with a unit.
     """
     match = _SIZE.match(text)
     unit = match.group(2).lower() if match else None
     value = float(match.group(1)) * _BYTE_UNITS.get(unit or "", 0) if match else 0.0
+    if match is not None and not unit:
+        raise TokenroomError(
+            f"{field} is {text.strip()!r} without a unit; write {match.group(1)[:20]}GiB, or "
+            f"another unit such as MiB or GB"
+        )
     if match is None or unit not in _BYTE_UNITS or not math.isfinite(value) or value < 1:
         raise TokenroomError(
             f"{field} is {text!r}; give a positive size with a unit, such as 80GiB or 96GB"
@@ -79,7 +88,8 @@ def parse_tokens(text: str, field: str) -> int:
     """A token count written as ``"32768"``, ``"32k"`` (times 1024) or ``"1M"`` (times 1024**2).
 
     Raises:
-        TokenroomError: The text is not a positive whole number of tokens.
+        TokenroomError: The text is not a positive whole number of tokens, or above
+            :data:`MAX_TOKENS`.
     """
     match = _SIZE.match(text)
     unit = match.group(2).lower() if match else None
@@ -94,6 +104,8 @@ def parse_tokens(text: str, field: str) -> int:
         raise TokenroomError(
             f"{field} is {text!r}; give a positive whole number of tokens, such as 8192 or 32k"
         )
+    if value > MAX_TOKENS:
+        raise TokenroomError(f"{field} is {text.strip()!r}; give at most {MAX_TOKENS:,} tokens")
     return int(value)
 
 

@@ -154,7 +154,7 @@ def test_what_is_asked_in_vain_is_said(capsys: pytest.CaptureFixture[str]) -> No
     assert any("2 of the 4 GPUs" in warning for warning in idle["warnings"])
     _, newer = answer(capsys, *SMALL, "--engine", "vllm@9.0.0")
     assert any("newer than what is known" in warning for warning in newer["warnings"])
-    command = "vllm serve llama-3.2-1b --max-model-len 4096".split()
+    command = ["vllm", "serve", "llama-3.2-1b", "--max-model-len", "4096"]
     _, replaced = answer(capsys, "--gpu", "4090", "--context", "8k", "--", *command)
     assert any("replaces 4,096 of the command" in warning for warning in replaced["warnings"])
 
@@ -215,7 +215,7 @@ def test_a_context_sweep_trades_length_for_requests(capsys: pytest.CaptureFixtur
         (["--gpu", "h100", "--from", "/no/such/file"], ["/no/such/file"]),
         (["--gpu", "h100", "--", "vllm", "serve"], ["model"]),
         (["--gpu", "h100", "--", "vllm", "serve", "llama-3.1-8b", "-tp", "0"], ["0"]),
-        ([*SMALL, "--gpu-memory", "12"], ["GPU memory is 12 bytes"]),
+        ([*SMALL, "--gpu-memory", "12"], ["--gpu-memory", "12", "without a unit"]),
         ([*SMALL, "--gpu-memory", "-3GiB"], ["--gpu-memory"]),
         ([*SMALL, "--bandwidth", "fast"], ["--bandwidth", "fast"]),
     ],
@@ -239,3 +239,63 @@ def test_an_unlisted_gpu_is_described_by_its_memory(capsys: pytest.CaptureFixtur
     assert code == 0
     assert data["hardware"]["memory_bytes"] == 12 * 2**30
     assert any("GPU (custom)" in warning for warning in data["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--tp", "9999999999"], "tensor_parallel_size is 9999999999; give at most 65,536"),
+        (["--gpus", "9999999999"], "gpus is 9999999999; give at most 65,536"),
+        (["--tp", "65536", "--dp", "65536"], "the parallel sizes need 4294967296 GPUs"),
+        (["--concurrency", "1" + "0" * 20], "give at most 1,000,000,000,000"),
+        (["--context", "1e18"], "--context is '1e18'; give at most"),
+        (["--set", "max_cudagraph_capture_size=100000000"], "give at most 1,048,576"),
+        (["--set", "block_size=" + "9" * 30], "give at most 9,007,199,254,740,992"),
+        (["--set", "block_size=" + "[" * 100_000], "block_size is '[[["),
+        (["--used", "10"], "--used is '10' without a unit; write 10GiB"),
+        (["--cpu-offload", "10"], "--cpu-offload is '10' without a unit"),
+        (["--kv-cache-memory", "1B"], "--kv-cache-memory is '1B'; give at least 1MiB"),
+        (["--used", "100GiB"], "used_bytes is 100.00 GiB, but NVIDIA GeForce RTX 4090 has only"),
+        (["--hub-timeout", "nan"], "--hub-timeout is 'nan'; give seconds above 0"),
+        (["--hub-timeout", "-1"], "--hub-timeout is '-1'; give seconds above 0"),
+        (["--kv", ""], "--kv is empty"),
+        (["--engine", ""], "--engine is empty"),
+        (["--service", "web"], "--service is 'web', which chooses in a deployment file"),
+        (["--explain", "--sweep", "concurrency=1..4"], "give one of the two"),
+        (["--revision", "abc"], "is bundled and has no revision 'abc'"),
+    ],
+)
+def test_nonsense_gets_one_sentence(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    code, out, err = run(capsys, *SMALL, *arguments)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+def test_nothing_needs_no_unit(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = answer(capsys, *SMALL)
+    assert answer(capsys, *SMALL, "--used", "0") == plain
+    assert answer(capsys, *SMALL, "--used", "0GiB") == plain
+
+
+def test_an_unneeded_option_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, *SMALL, "--assume-architecture", "llama")
+    assert "--assume-architecture llama was not needed" in " ".join(out.split())
+
+
+def test_a_path_with_a_blank_is_a_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = tmp_path / "my model"
+    folder.mkdir()
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "dtype": "bfloat16"}
+    (folder / "config.json").write_text(json.dumps(config))
+    code, found = answer(capsys, str(folder), "--gpu", "h100")
+    assert code == 0
+    assert found["model"]["architecture"] == "LlamaForCausalLM"
+
+
+def test_a_program_alone_is_no_model(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "vllm", "--gpu", "h100")
+    assert code == 2
+    assert "'vllm' alone names no model" in err

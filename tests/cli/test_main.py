@@ -110,3 +110,47 @@ def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
     os.close(writing)
     assert done.returncode == 141
     assert done.stderr == ""
+
+
+def started(*arguments: str, **streams: object) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "tokenroom", *arguments]
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **streams)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
+@pytest.mark.parametrize("arguments", [("--version",), ("gpus", "--json"), ("gpus",)])
+def test_output_that_cannot_be_written_is_one_sentence(arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        ended = started(*arguments, stdout=full)
+    assert ended.returncode == 74
+    assert ended.stderr.count("\n") == 1
+    assert "the output cannot be written: No space left" in ended.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
+def test_closed_streams_end_without_a_traceback() -> None:
+    def closed(number: int) -> object:
+        return lambda: os.close(number)
+
+    ended = started("gpus", preexec_fn=closed(1))
+    assert ended.returncode == 74
+    assert ended.stderr == ("tokenroom: the output cannot be written: standard output is closed\n")
+    ended = started("gpuz", preexec_fn=closed(2), stdout=subprocess.PIPE)
+    assert (ended.returncode, ended.stdout) == (2, "")
+
+
+def test_ctrl_c_while_modules_load_ends_quietly(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    from tokenroom import __main__
+
+    class Interrupting:
+        def find_spec(self, name: str, path: object, target: object = None) -> None:
+            if name == "tokenroom.cli.main":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "tokenroom.cli.main")
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    assert __main__.main() == 130
+    assert capsys.readouterr().err == "tokenroom: interrupted\n"

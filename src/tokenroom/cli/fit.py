@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import click
 from tokenroom.cli.options import gpu_file_option, json_option, language_option
 from tokenroom.errors import CommandLineError, HardwareError
 from tokenroom.reports.messages import Language
-from tokenroom.units import parse_bytes, parse_rate, parse_tokens
+from tokenroom.units import MIB, parse_bytes, parse_rate, parse_tokens
 
 if TYPE_CHECKING:
     from tokenroom.engines.command_line import ParsedCommand
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tokenroom.models.spec import ModelSpec
 
 _MAX_COMMAND_BYTES = 2**20
+_MAX_SECONDS = 86_400
 
 
 class _Quantity(click.ParamType):  # type: ignore[type-arg]
@@ -38,8 +40,36 @@ class _Quantity(click.ParamType):  # type: ignore[type-arg]
 
 
 _TOKENS = _Quantity("TOKENS", parse_tokens)
-_SIZE = _Quantity("SIZE", parse_bytes)
+
+
+def _parse_size(text: str, field: str) -> int:
+    """Bytes of at least a MiB: less is a slip of the unit (``1B`` for a billion)."""
+    num_bytes = parse_bytes(text, field)
+    if num_bytes < MIB:
+        raise CommandLineError(f"{field} is {text!r}; give at least 1MiB, such as 4GiB")
+    return num_bytes
+
+
+def _parse_size_or_nothing(text: str, field: str) -> int:
+    return 0 if re.fullmatch(r"\s*0+(\.0*)?\s*[a-zA-Z]{0,3}\s*", text) else _parse_size(text, field)
+
+
+def _parse_seconds(text: str, field: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= _MAX_SECONDS:  # nan, too, fails this
+        raise CommandLineError(
+            f"{field} is {text!r}; give seconds above 0 and at most {_MAX_SECONDS:,}"
+        )
+    return seconds
+
+
+_SIZE = _Quantity("SIZE", _parse_size)
+_SIZE_OR_NOTHING = _Quantity("SIZE", _parse_size_or_nothing)
 _RATE = _Quantity("RATE", parse_rate)
+_SECONDS = _Quantity("SECONDS", _parse_seconds)
 
 
 @click.command(
@@ -53,7 +83,7 @@ _RATE = _Quantity("RATE", parse_rate)
 @click.option("--gpus", type=int, help="How many GPUs; as many as the parallel sizes need.")
 @click.option("--gpu-memory", type=_SIZE, help="Memory of a GPU that is not listed, as 96GiB.")
 @click.option("--bandwidth", type=_RATE, help="Its memory bandwidth, as 3.35TB/s.")
-@click.option("--used", type=_SIZE, help="Memory that other processes hold on each GPU.")
+@click.option("--used", type=_SIZE_OR_NOTHING, help="Memory that other processes hold on each GPU.")
 @click.option(
     "--engine", help="vllm (the default), or vllm@0.19.0; others: tensorrt-llm, transformers, ..."
 )
@@ -74,7 +104,7 @@ _RATE = _Quantity("RATE", parse_rate)
 @click.option("--max-num-batched-tokens", type=_TOKENS, help="Token budget of a step.")
 @click.option("--block-size", type=int, help="Tokens of a KV block.")
 @click.option("--kv-cache-memory", type=_SIZE, help="KV pool of this size, utilisation ignored.")
-@click.option("--cpu-offload", type=_SIZE, help="Weights kept in host memory, a GPU.")
+@click.option("--cpu-offload", type=_SIZE_OR_NOTHING, help="Weights kept in host memory, a GPU.")
 @click.option("--ram", type=_SIZE, help="Memory of the host, of engines that place parts there.")
 @click.option("--enforce-eager", is_flag=True, default=None, help="No CUDA graphs.")
 @click.option(
@@ -92,7 +122,7 @@ _RATE = _Quantity("RATE", parse_rate)
 @click.option("--assume-architecture", help="Read an unknown model_type as this known one.")
 @click.option("--revision", help="Revision on the Hub.")
 @click.option("--offline", is_flag=True, help="Never ask the Hub.")
-@click.option("--hub-timeout", type=float, help="Seconds to wait for the Hub.")
+@click.option("--hub-timeout", type=_SECONDS, help="Seconds to wait for the Hub.")
 @click.option(
     "--lengths",
     help="Lengths of a workload's requests (contiguous, paged, hybrid): a file of numbers, "
@@ -142,6 +172,13 @@ def command(
         from tokenroom.growth import parse_sweep
 
         swept = parse_sweep(sweep_text)
+    for name in ("engine", "kv", "weights", "gpu", "service", "dtype", "revision"):
+        if options[name] is not None and not options[name].strip():
+            raise CommandLineError(f"--{name} is empty; give a value or leave it out")
+    if explain and swept is not None:
+        raise CommandLineError(
+            "--explain shows one answer and --sweep makes many; give one of the two"
+        )
     result = _result(words, options)
     if swept is not None:
         return _show_sweep(result, *swept, as_json=as_json, plot=plot, language=language)
@@ -195,8 +232,16 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> FitResult:
     }
     given = {name: value for name, value in extra.items() if value is not None}
     given |= dict(map(_assignment, options["assignments"]))
+    spec = _model(model, options)
+    notes = parsed.notes if parsed is not None else ()
+    assumed = options["assume_architecture"]
+    if assumed is not None and not any(f"read as {assumed}" in said for said in spec.assumptions):
+        notes += (
+            f"--assume-architecture {assumed} was not needed: {spec.name} is of the known type "
+            f"{spec.model_type}",
+        )
     result = fit(
-        _model(model, options),
+        spec,
         _accelerator(options, parsed),
         gpus=gpus,
         engine=engine,
@@ -212,7 +257,7 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> FitResult:
         util=options["util"],
         used_bytes=options["used"] or 0,
         settings=settings,
-        notes=parsed.notes if parsed is not None else (),
+        notes=notes,
         **given,
     )
     return result
@@ -227,7 +272,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 
     try:
         return name.strip().replace("-", "_"), json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return name.strip().replace("-", "_"), value
 
 
@@ -240,6 +285,8 @@ def _lengths(text: str | None) -> str | None:
 
 def _command(words: tuple[str, ...], options: dict[str, Any]) -> tuple[ParsedCommand | None, str]:
     """The engine's own command, when there is one, and the model's name."""
+    from tokenroom.engines.registry import command_parser, engine_started_by, program_names
+
     from_file: Path | None = options["from_file"]
     named, _, version = (options["engine"] or "").strip().lower().partition("@")
     if from_file is not None:
@@ -248,17 +295,25 @@ def _command(words: tuple[str, ...], options: dict[str, Any]) -> tuple[ParsedCom
                 f"--from reads the whole command from {from_file}; leave out {' '.join(words)!r}"
             )
         text: str | tuple[str, ...] = _read_text(from_file, "--from")
-    elif len(words) > 1 or (words and any(char.isspace() for char in words[0])):
-        text = words
-    elif words:
+    elif len(words) == 1 and (not any(char.isspace() for char in words[0]) or _is_path(words[0])):
+        if options["service"] is not None:
+            raise CommandLineError(
+                f"--service is {options['service']!r}, which chooses in a deployment file; give "
+                f"that with --from, or leave --service out"
+            )
+        if words[0] in program_names() and not _is_path(words[0]):
+            raise CommandLineError(
+                f"{words[0]!r} alone names no model; give the engine's whole command, or the "
+                f"model's name"
+            )
         return None, words[0]
+    elif words:
+        text = words
     else:
         raise CommandLineError(
             "no model is given; name one (tokenroom fit llama-3.1-8b --gpu h100), or an engine's "
             "command after -- (tokenroom fit --gpu h100 -- vllm serve MODEL)"
         )
-    from tokenroom.engines.registry import command_parser, engine_started_by
-
     started = engine_started_by(text, os.environ)
     if options["engine"] is not None and named != started:
         raise CommandLineError(
@@ -273,6 +328,14 @@ def _command(words: tuple[str, ...], options: dict[str, Any]) -> tuple[ParsedCom
         version=version or None,
     )
     return parsed, parsed.model
+
+
+def _is_path(word: str) -> bool:
+    """Whether a word with blanks names a file or folder, and is no command."""
+    try:
+        return os.path.exists(os.path.expanduser(word))
+    except (OSError, ValueError):
+        return False
 
 
 def _read_text(path: Path, option: str) -> str:

@@ -2,7 +2,7 @@
 
 A sub-command's module is imported when the command runs, so that ``--help`` and every command pay
 only for what they use. Exit codes: 0 yes or done, 1 the honest answer is no, 2 bad input,
-130 interrupted.
+74 the output cannot be written, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tokenroom.reports.messages import Language, language_of, message
 
 _BROKEN_PIPE: Final = 128 + 13  # as a shell reports a process that SIGPIPE ended
 _INTERRUPTED: Final = 128 + 2
+_OUTPUT_FAILED: Final = 74  # EX_IOERR of sysexits.h
 
 COMMANDS: Final = {
     # name: (module with the click command ``command``, one line of help)
@@ -96,6 +97,10 @@ def cli(context: click.Context, language: Language) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; no input ends in a traceback."""
+    if sys.stderr is None:  # closed by the caller: print() would take standard output instead
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - it is the process's own stream
+    if sys.stdout is None:
+        return _output_failed("standard output is closed")
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character gets a question mark, not a traceback.
         if hasattr(stream, "reconfigure"):
@@ -115,10 +120,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader went away (`| head`): say nothing, not even when Python flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
+    except OSError as error:
+        if error.filename is not None:
+            return _fail(f"{error.filename}: {error.strerror or error}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _output_failed(error.strerror or str(error))
     except (KeyboardInterrupt, click.Abort):
         _say(message("cli.interrupted", language_of(os.environ)))
         return _INTERRUPTED
     return code if isinstance(code, int) else 0
+
+
+def _output_failed(reason: str) -> int:
+    """Say that standard output took no text, once, and give the code for it."""
+    _say(message("cli.output_failed", language_of(os.environ), reason=reason))
+    return _OUTPUT_FAILED
 
 
 def _fail(reason: str) -> int:

@@ -108,6 +108,11 @@ def engine_names() -> tuple[str, ...]:
     return tuple(_ENGINES)
 
 
+def program_names() -> frozenset[str]:
+    """Words that start an engine."""
+    return frozenset(program for row in _ENGINES.values() for program in row.programs)
+
+
 def engine_title(name: str) -> str:
     """An engine's name as it writes it itself (``vLLM``)."""
     return _ENGINES[name].title if name in _ENGINES else name

@@ -3,9 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import fields
+from functools import cache
+from typing import Any, Final
 
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
+
+MAX_ACCELERATORS: Final = 65_536
+"""Most accelerators of one deployment."""
+
+MAX_GRAPH_SIZE: Final = 2**20
+"""Largest batch or token count that a graph may be captured for."""
+
+MAX_NUMBER: Final = 2**53
+"""Largest other number, in bytes or tokens: what a float counts without a gap."""
+
+MAX_LISTED: Final = 65_536
+"""Most values of one setting."""
+
+_ACCELERATOR_COUNTS: Final = (
+    *("_parallel_size", "_parallel_size_local", "tp_size", "pp_size", "dp_size", "ep_size"),
+    *("gpus", "nnodes"),
+)
 
 
 def renamed(
@@ -48,6 +67,44 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
         raise DeploymentError(f"{name} is {value!r}; it must be a whole number of at least {least}")
 
 
+def check_bounds(settings: Any) -> None:
+    """Refuse numbers beyond any machine, which would take an engine's rules for ever to go through.
+
+    Args:
+        settings: An engine's settings object, whatever its fields.
+
+    Raises:
+        DeploymentError: A count of accelerators is above :data:`MAX_ACCELERATORS`, a size of a
+            captured graph above :data:`MAX_GRAPH_SIZE`, or any number above :data:`MAX_NUMBER`.
+    """
+    kind: type = type(settings)
+    for name, largest in _limits(kind):
+        held = getattr(settings, name)
+        if held is None or held.__class__ is bool or held.__class__ is str:
+            continue
+        values = held if isinstance(held, tuple) else (held,)
+        for value in values:
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if number and (value != value or abs(value) > largest):
+                raise DeploymentError(f"{name} is {shown(value)}; give at most {largest:,}")
+        if len(values) > MAX_LISTED:
+            raise DeploymentError(
+                f"{name} lists {len(values):,} values; give at most {MAX_LISTED:,}"
+            )
+
+
+@cache
+def _limits(kind: type) -> tuple[tuple[str, int], ...]:
+    """The fields of one settings class, each with the largest number it may hold."""
+    return tuple((field.name, _largest(field.name)) for field in fields(kind))
+
+
+def _largest(name: str) -> int:
+    if name.endswith(_ACCELERATOR_COUNTS):
+        return MAX_ACCELERATORS
+    return MAX_GRAPH_SIZE if "graph" in name else MAX_NUMBER
+
+
 def check_share(name: str, value: Any) -> None:
     """Refuse what is no number above 0 and at most 1; None is not set.
 
@@ -80,3 +137,13 @@ def check_switch(name: str, value: Any) -> None:
     """
     if value is not None and not isinstance(value, bool):
         raise DeploymentError(f"{name} is {value!r}; it must be true or false")
+
+
+def check_text(name: str, value: Any) -> None:
+    """Refuse what is no text; None is not set.
+
+    Raises:
+        DeploymentError: It is not.
+    """
+    if value is not None and not isinstance(value, str):
+        raise DeploymentError(f"{name} is {value!r}; it must be text")

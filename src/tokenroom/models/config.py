@@ -11,13 +11,11 @@ import math
 from collections.abc import Mapping
 from typing import Final, NoReturn
 
-from tokenroom.errors import ModelError
+from tokenroom.errors import ModelError, shown
 from tokenroom.models.class_defaults import ClassDefaults, class_defaults
 
 MAX_INTEGER: Final = 2**31 - 1
 """Largest count or width a field may hold; anything above is damage, not a model."""
-
-_SHOWN_CHARACTERS: Final = 80
 
 
 class _Missing:
@@ -25,11 +23,6 @@ class _Missing:
 
 
 _MISSING: Final = _Missing()
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
 
 
 class Config:
@@ -71,7 +64,7 @@ class Config:
                 f"it must hold {expected}"
             )
         raise ModelError(
-            f"{self.field(key)} in the model configuration is {_shown(self.get(key))}; "
+            f"{self.field(key)} in the model configuration is {shown(self.get(key))}; "
             f"it must hold {expected}"
         )
 

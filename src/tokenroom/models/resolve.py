@@ -140,7 +140,11 @@ def _load_remote(name: str, assume_architecture: str | None, hub: HubOptions | N
     options = hub or HubOptions()
     is_file = name.endswith(".gguf") and is_repository_id("/".join(name.split("/")[:2]))
     if not is_repository_id(name) and not is_file:
-        catalogue.entry(name)  # raises, naming what is near or ambiguous
+        known = catalogue.entry(name)  # raises, naming what is near or ambiguous
+        raise ModelError(
+            f"{name} is bundled and has no revision {options.revision!r}; give the Hub id with "
+            f"the revision, such as {known.name}"
+        )
     if not is_installed():
         raise HubError(
             f"{name} is not in the catalogue{_near(name)}; pip install 'tokenroom[hub]' to read it"

@@ -35,6 +35,10 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     **ENGINE_MESSAGES,
     # key: (English, Chinese)
     "cli.error": ("tokenroom: error: {reason}", "tokenroom：错误：{reason}"),
+    "cli.output_failed": (
+        "tokenroom: the output cannot be written: {reason}",
+        "tokenroom：无法写出结果：{reason}",
+    ),
     "cli.interrupted": ("tokenroom: interrupted", "tokenroom：已中断"),
     "unknown": ("unknown", "未知"),
     "gpus.none": ("No GPU matches {words!r}.", "没有与 {words!r} 匹配的 GPU。"),
