@@ -65,8 +65,12 @@ def print_trimmed(out: Console, table: Any, *, whole_rows: bool = False) -> None
     if out.is_terminal:
         out.print(table)
         return
+    width = out.width
+    if whole_rows:
+        out.width = _WHOLE_WIDTH
     with out.capture() as capture:
-        out.print(table, width=_WHOLE_WIDTH if whole_rows else None, crop=False)
+        out.print(table)
+    out.width = width
     lines = (line.rstrip() for line in capture.get().splitlines())
     out.file.write("\n".join(lines) + "\n")
 
