@@ -132,7 +132,7 @@ def _more_gpus(policy: LlamaCppPolicy, deployment: Deployment) -> list[Step]:
     if not outcome.resolved.gpus:
         return []
     return [
-        Step(key="more_gpus", flags=f"(on {count} GPUs)", settings={"gpus": count})
+        Step(key="more_gpus", flags="--split-mode layer", settings={"gpus": count})
         for count in doubles(outcome.resolved.gpus)
         if count <= 16
     ]

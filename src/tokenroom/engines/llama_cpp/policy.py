@@ -138,7 +138,7 @@ class LlamaCppPlan:
     @property
     def remarks(self) -> tuple[Notice, ...]:
         """What to say under the verdict: where the model lies and how fast that is."""
-        found = [self._speed.notice]
+        found = [self._speed.notice] if self.refusal is None else []
         fitted = self.outcome.fitted
         if fitted.context_lowered:
             found.append(
