@@ -1,9 +1,12 @@
 """TensorRT-LLM: its pool rule, its settings, and the rows people reported."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tokenroom import fit
 from tokenroom.cli.main import main
@@ -217,21 +220,21 @@ class TestCommands:
             f"--max_seq_len 16384 --nonsense 3 --extra_llm_api_options {config}",
             allow_files=True,
         )
-        settings: TensorRTSettings = parsed.settings
+        asked: TensorRTSettings = parsed.settings
         assert parsed.engine == "tensorrt-llm"
         assert parsed.model == "meta-llama/Llama-3.1-8B"
-        assert settings.tensor_parallel_size == 8
-        assert settings.moe_expert_parallel_size == 4
-        assert settings.free_gpu_memory_fraction == 0.85  # the file wins
-        assert settings.kv_cache_dtype == "fp8"
-        assert settings.tokens_per_block == 64
-        assert settings.enable_block_reuse is False
-        assert (settings.max_batch_size, settings.max_num_tokens) == (64, 4096)
-        assert settings.cuda_graph_max_batch_size == 32
-        assert (settings.speculative_type, settings.speculative_tokens) == ("MTP", 2)
-        assert settings.enable_attention_dp is True
-        assert settings.unknown_flags == ("--nonsense", "kv_cache_config.odd_key")
-        assert "--host" in settings.ignored_flags
+        assert asked.tensor_parallel_size == 8
+        assert asked.moe_expert_parallel_size == 4
+        assert asked.free_gpu_memory_fraction == 0.85  # the file wins
+        assert asked.kv_cache_dtype == "fp8"
+        assert asked.tokens_per_block == 64
+        assert asked.enable_block_reuse is False
+        assert (asked.max_batch_size, asked.max_num_tokens) == (64, 4096)
+        assert asked.cuda_graph_max_batch_size == 32
+        assert (asked.speculative_type, asked.speculative_tokens) == ("MTP", 2)
+        assert asked.enable_attention_dp is True
+        assert asked.unknown_flags == ("--nonsense", "kv_cache_config.odd_key")
+        assert "--host" in asked.ignored_flags
         assert any("lora_config" in note for note in parsed.notes)
 
     def test_flags_of_built_engines_mean_that_backend(self) -> None:
@@ -329,3 +332,57 @@ def test_activation_is_one_layer_at_the_budget() -> None:
 
 def test_reservations_are_described() -> None:
     assert {item.what for item in TENSORRT_LLM.reserves} >= {"KV pool", "host pool"}
+
+
+_WORDS = st.sampled_from(
+    [
+        *("trtllm-serve", "serve", "m", "--tp_size", "--tp_size=2", "8", "--config", "cfg.yaml"),
+        *("--max_batch_size", "0", "-1", "--kv_cache_free_gpu_memory_fraction", "0.5", "nan", "="),
+        *("--backend", "trt", "--dtype", "--enable_chunked_prefill", "--", "-", "--host", "$X", ""),
+        *("--tokens_per_block", "48", "--unknown", "--unknown=1", "--trust_remote_code"),
+    ]
+)
+
+
+@given(words=st.lists(_WORDS, max_size=12))
+def test_no_command_is_a_traceback(words: list[str]) -> None:
+    with suppress(CommandLineError):
+        parsed = parse_command(["trtllm-serve", *words])
+        assert isinstance(parsed.settings, TensorRTSettings)
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=4,
+)
+_KEYS = st.sampled_from(
+    [
+        *("kv_cache_config", "cuda_graph_config", "speculative_config", "dtype", "backend"),
+        *("tensor_parallel_size", "enable_attention_dp", "max_seq_len", "odd", "quant_config"),
+    ]
+)
+_INNER = st.sampled_from(
+    [
+        *("free_gpu_memory_fraction", "dtype", "tokens_per_block", "max_attention_window"),
+        *("max_tokens", "batch_sizes", "max_batch_size", "enable_padding", "decoding_type"),
+        *("max_draft_len", "speculative_model", "host_cache_size"),
+    ]
+)
+
+
+@settings(max_examples=60)
+@given(
+    document=st.dictionaries(
+        _KEYS, _VALUES | st.dictionaries(_INNER, _VALUES, max_size=3), max_size=4
+    )
+)
+def test_no_yaml_is_a_traceback(
+    tmp_path_factory: pytest.TempPathFactory, document: dict[str, object]
+) -> None:
+    file = tmp_path_factory.mktemp("yaml") / "cfg.yaml"
+    file.write_text(json.dumps(document))
+    with suppress(TokenroomError):
+        parsed = parse_command(["trtllm-serve", "m", "--config", str(file)], allow_files=True)
+        if parsed.settings.speculative_model is None:
+            fit("llama-3.2-1b", "h100", engine="tensorrt-llm", settings=parsed.settings)

@@ -147,3 +147,13 @@ def check_text(name: str, value: Any) -> None:
     """
     if value is not None and not isinstance(value, str):
         raise DeploymentError(f"{name} is {value!r}; it must be text")
+
+
+def check_text(name: str, value: Any) -> None:
+    """Refuse what is no text; None is not set.
+
+    Raises:
+        DeploymentError: It is not.
+    """
+    if value is not None and not isinstance(value, str):
+        raise DeploymentError(f"{name} is {value!r}; it must be text")

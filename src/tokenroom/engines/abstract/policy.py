@@ -16,7 +16,13 @@ from tokenroom.engines.abstract.settings import AbstractSettings
 from tokenroom.engines.abstract.stages import stage_memory
 from tokenroom.engines.change_search import Step, changes_from, doubles, halves
 from tokenroom.engines.policy import Change, Deployment, Reservation
-from tokenroom.engines.setting_checks import check_count, check_share, check_switch, renamed
+from tokenroom.engines.setting_checks import (
+    check_count,
+    check_share,
+    check_switch,
+    check_text,
+    renamed,
+)
 from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.memory.allocation import Sharing
@@ -54,8 +60,7 @@ class AbstractPolicy:
             elif name == "knows_length":
                 check_switch(name, value)
             elif name in ("kv_cache_dtype", "dtype", "lengths", "version"):
-                if value is not None and not isinstance(value, str):
-                    raise DeploymentError(f"{name} is {value!r}; it must be text")
+                check_text(name, value)
             else:
                 check_count(name, value, least=0 if name in ("seed", "first_tokens") else 1)
         return replace(base or AbstractSettings(), **given)

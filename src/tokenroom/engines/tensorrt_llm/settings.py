@@ -11,6 +11,7 @@ from tokenroom.engines.setting_checks import (
     check_count,
     check_share,
     check_switch,
+    check_text,
     renamed,
 )
 from tokenroom.errors import DeploymentError
@@ -145,6 +146,8 @@ def changed(base: TensorRTSettings | None, changes: Mapping[str, Any]) -> Tensor
 
 
 def _check(settings: TensorRTSettings) -> None:
+    for name in ("version", "dtype", "speculative_type", "speculative_model"):
+        check_text(name, getattr(settings, name))
     for name in _SWITCHES:
         check_switch(name, getattr(settings, name))
     for name in _COUNTS:

@@ -11,6 +11,7 @@ from tokenroom.engines.setting_checks import (
     check_count,
     check_share,
     check_switch,
+    check_text,
     renamed,
 )
 from tokenroom.engines.transformers.activation import AttentionKernel
@@ -118,6 +119,8 @@ def changed(base: TransformersSettings | None, changes: Mapping[str, Any]) -> Tr
     settings = replace(
         base or TransformersSettings(), **renamed(given, _ALIASES, _NAMES, "transformers")
     )
+    for name in ("version", "dtype"):
+        check_text(name, getattr(settings, name))
     for name in _COUNTS:
         check_count(name, getattr(settings, name))
     for name, choices in _CHOICES.items():
