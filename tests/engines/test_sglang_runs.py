@@ -1,6 +1,6 @@
-"""Runs of SGLang that others reported, predicted from their flags (tests/fixtures/sglang_runs.json).
+"""Runs of SGLang that others reported, predicted from their flags.
 
-docs/accuracy-sglang-rows.md says of each what was assumed and why it is off.
+The runs are in tests/fixtures/sglang_runs.json; docs/accuracy-sglang-rows.md says of each what was assumed and why it is off.
 """
 
 from __future__ import annotations

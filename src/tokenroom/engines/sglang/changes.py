@@ -32,7 +32,8 @@ def changes_that_suffice(
         """It starts, and the pool holds a request of the length that is allowed."""
         if not suffices(changed):
             return False
-        return policy.plan(changed).kv_pool_tokens >= changed.resolved.context_length
+        length: int = changed.resolved.context_length
+        return policy.plan(changed).kv_pool_tokens >= length
 
     refusal = policy.plan(deployment).refusal
     late = refusal is not None and refusal.phase == "graph_capture"
