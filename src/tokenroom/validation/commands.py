@@ -48,12 +48,15 @@ class Spelling:
         tensor_parallel: Its name for the tensor-parallel size, None where GPUs are used unasked.
         names: Names in rows whose flag is spelt otherwise, None where the flag says nothing about
             memory.
+        settings: Names in rows that are given as settings, where the command line has no flag or
+            not in every version.
         values: Rules for values that are no plain text or number.
     """
 
     start: tuple[str, ...]
     tensor_parallel: str | None = None
     names: Mapping[str, str | None] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Callable[[str, Any], Any]] = field(default_factory=dict)
 
 
@@ -90,6 +93,16 @@ def _offloaded(name: str, value: Any) -> Any:
     return int(match[1]) if match else value
 
 
+def _algorithm(name: str, value: Any) -> Any:
+    """``"MTP/EAGLE"`` as the algorithm that SGLang runs MTP blocks by."""
+    return "EAGLE" if str(value).upper() in ("MTP", "MTP/EAGLE", "EAGLE") else value
+
+
+def _sequence(name: str, value: Any) -> Any:
+    """One number or several as a sequence of them."""
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
 def _on_off(name: str, value: Any) -> Any:
     """A switch that takes a word."""
     return {0: "off", 1: "on"}.get(value, value)  # True and False are 1 and 0
@@ -119,17 +132,37 @@ _SPELLINGS: Final[Mapping[str, Spelling]] = {
     "sglang": Spelling(
         start=("python", "-m", "sglang.launch_server", "--model-path"),
         tensor_parallel="tp",
-        names={"nodes": "--nnodes", "trust_remote_code": None},
+        names={
+            "tp": "--tp-size",
+            "pp": "--pp-size",
+            "dp": "--dp-size",
+            "ep": "--ep-size",
+            "nodes": "--nnodes",
+            "spec": "--speculative-algorithm",
+            "speculative": "--speculative-algorithm",
+            "trust_remote_code": None,
+        },
+        values={"spec": _algorithm, "speculative": _algorithm},
     ),
     "tensorrt-llm": Spelling(
         start=("trtllm-serve",),
         tensor_parallel="tp",
-        names={
-            "tp": "--tp_size",
-            "pp": "--pp_size",
-            "ep": "--ep_size",
-            "kv_cache_free_gpu_mem_fraction": "--kv_cache_free_gpu_memory_fraction",
+        names={"tp": "--tp_size", "pp": "--pp_size", "ep": "--ep_size"},
+        settings={
+            "dtype": "dtype",
+            "max_batch_size": "max_batch_size",
+            "max_num_tokens": "max_num_tokens",
+            "max_seq_len": "max_seq_len",
+            "max_input_len": "max_input_len",
+            "max_output_len": "max_output_len",
+            "max_beam_width": "max_beam_width",
+            "tokens_per_block": "tokens_per_block",
+            "max_attention_window": "max_attention_window",
+            "free_gpu_memory_fraction": "free_gpu_memory_fraction",
+            "kv_cache_free_gpu_mem_fraction": "free_gpu_memory_fraction",
+            "kv_cache_free_gpu_memory_fraction": "free_gpu_memory_fraction",
         },
+        values={"max_attention_window": _sequence},
     ),
     "llama.cpp": Spelling(
         start=("llama-server", "-m"),
@@ -176,13 +209,11 @@ def command_words(row: Row, *, quantized: bool) -> tuple[str, ...]:
     spelling = _SPELLINGS[row.engine]
     words = [*spelling.start, row.model or ""]
     for name, raw in (_parallel_sizes(row, spelling) | dict(row.flags)).items():
-        if spelling.names.get(name, "") is None:
+        if spelling.names.get(name, "") is None or name in spelling.settings:
             continue
-        value = plain_value(name, raw)
-        if value is None or value in ("default", "defaults"):
+        value = _value(spelling, name, raw)
+        if value is None:
             continue
-        if name in spelling.values:
-            value = _ruled(spelling.values[name], name, value)
         if name == "quantization" and row.engine == "vllm":
             if quantized:
                 continue
@@ -192,6 +223,30 @@ def command_words(row: Row, *, quantized: bool) -> tuple[str, ...]:
                 )
         words += _flag_words(spelling, name, value, row.engine)
     return tuple(words)
+
+
+def extra_settings(row: Row) -> dict[str, Any]:
+    """Settings of a row that its engine's command line has no flag for, by the engine's names.
+
+    Raises:
+        RowError: A flag's value is covered by no rule.
+    """
+    spelling = _SPELLINGS[row.engine]
+    found = {
+        own: _value(spelling, name, row.flags[name])
+        for name, own in spelling.settings.items()
+        if name in row.flags
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _value(spelling: Spelling, name: str, raw: Any) -> Any:
+    """A flag's value by the rules; None when the engine's default is meant."""
+    value = plain_value(name, raw)
+    if value is None or (isinstance(value, str) and value in ("default", "defaults")):
+        return None
+    rule = spelling.values.get(name)
+    return value if rule is None else _ruled(rule, name, value)
 
 
 def _parallel_sizes(row: Row, spelling: Spelling) -> dict[str, int]:

@@ -11,8 +11,15 @@ from tokenroom.fitting import FitResult
 from tokenroom.units import GIB
 from tokenroom.validation.architecture import architecture_class
 from tokenroom.validation.explanations import Explanations
+from tokenroom.validation.occupied import FREE_FIGURES
 from tokenroom.validation.prediction import Prediction
-from tokenroom.validation.quantities import FROM_KV, numeric, predicted_figure, rests_on_cache
+from tokenroom.validation.quantities import (
+    FROM_KV,
+    numbers,
+    numeric,
+    predicted_figure,
+    rests_on_cache,
+)
 from tokenroom.validation.rows import COUNTED_GRADES, Row
 
 _ROUNDING: Final = 0.005
@@ -125,6 +132,8 @@ def compare(
     for quantity, predicted, observed in _figures(row, result):
         if prediction.cache_only and not rests_on_cache(row.engine, quantity):
             continue
+        if result.deployment.node.used_bytes and quantity in FREE_FIGURES:
+            continue  # what others held was taken from it
         key = (configuration, quantity)
         yield Comparison(
             id=row.id,
@@ -208,21 +217,22 @@ def _tokens_from_kv(row: Row, result: FitResult) -> tuple[float, float] | None:
     first pipeline stage's is, the others are taken to differ from it as the plan's stages do.
     """
     memory, tokens = numeric(row.reported.get("kv_gib")), numeric(row.reported.get("kv_tokens"))
+    rounding = _ROUNDING
+    keys, values = numeric(row.reported.get("k_gib")), numeric(row.reported.get("v_gib"))
+    if memory is None and keys is not None and values is not None:
+        memory, rounding = keys + values, 2 * _ROUNDING
     if memory is None or tokens is None:
         return None
-    others = row.reported.get("kv_gib_other_ranks")
-    stated = others if isinstance(others, list) else [others]
-    figures = [figure for value in stated if (figure := numeric(value)) is not None]
-    if figures:
-        memory = min(memory, *figures)
+    if others := numbers(row.reported.get("kv_gib_other_ranks")):
+        memory = min(memory, *others)
     else:
         stages = result.plan.stages
         least = min(stage.available_bytes for stage in stages)
         memory += (least - stages[0].available_bytes) / GIB
-    if memory <= _ROUNDING:
+    if memory <= rounding:
         return None
-    low = _pool_tokens(result, memory - _ROUNDING)
-    high = _pool_tokens(result, memory + _ROUNDING)
+    low = _pool_tokens(result, memory - rounding)
+    high = _pool_tokens(result, memory + rounding)
     if low is None or high is None:
         return None
     return min(max(tokens, low), high), tokens

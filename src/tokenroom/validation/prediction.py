@@ -15,9 +15,15 @@ from tokenroom.hardware.catalogue import Catalogue, custom_accelerator, load_cat
 from tokenroom.models.resolve import load_model
 from tokenroom.models.spec import ModelSpec
 from tokenroom.units import GIB
-from tokenroom.validation.commands import command_words, engine_version, has_command
+from tokenroom.validation.commands import (
+    command_words,
+    engine_version,
+    extra_settings,
+    has_command,
+)
 from tokenroom.validation.explanations import known_versions
 from tokenroom.validation.models import FoundModel, find_model
+from tokenroom.validation.occupied import occupied_bytes
 from tokenroom.validation.quantities import numeric
 from tokenroom.validation.rows import Row
 
@@ -101,14 +107,23 @@ class Predictor:
         ]
         if unknown and row.command is None:
             raise RowError(next(iter(parsed.notes), f"the engine has no flag {unknown[0]}"))
-        result = fit(
-            spec,
-            accelerator,
-            gpus=row.gpus,
-            engine=row.engine if version is None else f"{row.engine}@{version}",
-            settings=parsed.settings,
-            notes=parsed.notes,
-        )
+        extra = {} if row.command is not None else extra_settings(row)
+
+        def fitted(used_bytes: int = 0) -> FitResult:
+            return fit(
+                spec,
+                accelerator,
+                gpus=row.gpus,
+                engine=row.engine if version is None else f"{row.engine}@{version}",
+                settings=parsed.settings,
+                used_bytes=used_bytes,
+                notes=parsed.notes,
+                **extra,
+            )
+
+        result = fitted()
+        if found.weights_known and (used := occupied_bytes(row, result)):
+            result = fitted(used)
         return Prediction(
             row=row, result=result, cache_only=not found.weights_known, note=found.note
         )

@@ -149,8 +149,17 @@ _TENSORRT_LLM: Final[Mapping[str, Reading]] = {
     ),
 }
 
+
+def _half_pool(result: FitResult) -> float | None:
+    """Keys or values of a pool that stores both alike; None for one that stores a latent."""
+    kinds = {group.kind for group in result.plan.kv_groups}
+    return result.plan.stages[0].kv_pool_bytes / 2 if kinds == {"full_attention"} else None
+
+
 _SGLANG: Final[Mapping[str, Reading]] = {
     **_COMMON,
+    "k_gib": _half_pool,
+    "v_gib": _half_pool,
     "kv_gib": _stage(lambda stage: stage.kv_pool_bytes),
     "avail_start_gib": _stage(lambda stage: stage.total_bytes - stage.context_bytes),
     "avail_before_weights_gib": _stage(lambda stage: stage.total_bytes - stage.context_bytes),
@@ -184,6 +193,12 @@ _CACHE_ALONE: Final[Mapping[str, frozenset[str]]] = {
     "tensorrt-llm": frozenset({FROM_KV, "block_size", "total_gpu_gib"}),
     "llama.cpp": frozenset(CACHE_READINGS),
 }
+
+
+def numbers(value: Any) -> list[float]:
+    """Every number of an observed value, which is one or a list of them."""
+    stated = value if isinstance(value, list) else [value]
+    return [figure for item in stated if (figure := numeric(item)) is not None]
 
 
 def numeric(value: Any) -> float | None:

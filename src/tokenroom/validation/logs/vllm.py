@@ -100,6 +100,7 @@ class VLLMLog(LogReader):
         sized(r"total_gpu_memory=<total_gpu_gib>GiB"),
         sized(r"total_gpu_memory \(<total_gpu_gib>GiB\)"),
         sized(r"Free memory on device \(<free_at_start_gib>/<total_gpu_gib> GiB\)"),
+        sized(r"Free memory on device \w+:\d+ \(<refused_free_gib>/<total_gpu_gib> GiB\)"),
         sized(r"Initial free memory:? <free_at_start_gib> GiB"),
         sized(r"initial_memory_usage=<initial_memory_usage_gib>GiB"),
         sized(r"peak_torch_memory=<peak_torch_gib>GiB"),
@@ -159,11 +160,15 @@ class VLLMLog(LogReader):
             facts.failure = "fails_other"
 
     def finish(self, facts: Facts) -> Mapping[str, Any]:
-        """The figures, the smallest rank's memory for the cache beside the first one's."""
+        """The figures; beside the first rank's those of other ranks that decide for all."""
         reported: dict[str, Any] = facts.reported()
-        others = sorted(set(facts.figures.get("kv_gib", {}).values()) - {reported.get("kv_gib")})
-        if others:
-            reported["kv_gib_other_ranks"] = others
+        refused = reported.pop("refused_free_gib", None)
+        for quantity in ("kv_gib", "free_at_start_gib"):
+            printed = set(facts.figures.get(quantity, {}).values())
+            if quantity == "free_at_start_gib" and refused is not None:
+                printed.add(refused)
+            if others := sorted(printed - {reported.get(quantity)}):
+                reported[f"{quantity}_other_ranks"] = others
         return reported
 
     def _arguments(self, text: str, *, everything: bool) -> None:
