@@ -6,7 +6,6 @@ import ast
 import gzip
 import json
 import re
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -422,11 +421,6 @@ def test_check_raises_the_first_reason_and_takes_what_fits() -> None:
     with pytest.raises(DeploymentError, match="attention heads"):
         check(resolve(VLLMSettings(tensor_parallel_size=3), spec, node), spec, node)
     check(resolve(VLLMSettings(tensor_parallel_size=8), spec, node), spec, node)
-
-
-def test_unknown_caches_are_refused() -> None:
-    resolved = replace(_resolved(), kv_cache_dtype="fp9")
-    assert "kv_cache_dtype is 'fp9'" in "; ".join(refusals(resolved, _model(_LLAMA), _node()))
 
 
 def test_versions_have_to_be_versions() -> None:

@@ -13,6 +13,8 @@ from typing import Final
 
 from tokenroom.engines.vllm.defaults import ResolvedSettings
 from tokenroom.engines.vllm.rules import version_number
+from tokenroom.engines.vllm.shards import Cut, uneven_shard
+from tokenroom.engines.vllm.speculation import draft_refusals
 from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.models.spec import Attention, ModelSpec
@@ -33,15 +35,6 @@ _LEAST_CAPABILITY: Final[Mapping[str, tuple[tuple[tuple[int, int], tuple[int, in
     "torchao": (((0, 0), (7, 5)),),
 }
 _VOCABULARY_PADDING: Final = 64  # DEFAULT_VOCAB_PADDING_SIZE, vocab_parallel_embedding.py
-_KV_CACHE_DTYPES: Final = frozenset(
-    {
-        *("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla"),
-        *("nvfp4_ds_mla", "turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc"),
-        *("turboquant_3bit_nc", "octave_k3v4", "octave_k3v3", "octave_k3v3_compact"),
-        *("ultraquant_4bit", "int4_per_token_head", "int8_per_token_head"),
-        *("fp8_per_token_head", "nvfp4", "nvfp4_4over6"),
-    }
-)
 #: Architectures that vLLM took out, with the last version that has them
 #: (``_PREVIOUSLY_SUPPORTED_MODELS``, model_executor/models/registry.py 0.11.0 to 0.33.0); only
 #: those that its Transformers backend does not run either.
@@ -52,7 +45,6 @@ _LAST_VERSIONS: Final[Mapping[str, str]] = {
     "QWenLMHeadModel": "0.23.0",
 }
 _DTYPES: Final = ("bfloat16", "float16", "float32")
-_NEEDS_TOKENS: Final = frozenset({"ngram", "ngram_gpu", "draft_model", "eagle", "eagle3", "medusa"})
 
 
 def check(resolved: ResolvedSettings, spec: ModelSpec, node: Node) -> None:
@@ -78,8 +70,9 @@ def refusals(resolved: ResolvedSettings, spec: ModelSpec, node: Node) -> Iterato
     yield from _parallel(resolved, spec, node)
     yield from _heads(resolved, spec)
     yield from _quantization(resolved, spec, node.accelerator)
+    yield from _shards(resolved, spec, node.accelerator)
     yield from _cache(resolved, spec)
-    yield from _extras(resolved)
+    yield from _extras(resolved, spec)
 
 
 def _architecture(resolved: ResolvedSettings, spec: ModelSpec) -> Iterator[str]:
@@ -221,30 +214,49 @@ def _quantization(
             return
 
 
+def _shards(resolved: ResolvedSettings, spec: ModelSpec, accelerator: Accelerator) -> Iterator[str]:
+    """Quantised weights that the ranks would cut through a block or group of scales."""
+    if spec.quantization is None or accelerator.vendor not in ("nvidia", "unknown"):
+        return
+    sentence = uneven_shard(
+        spec,
+        Cut(
+            version=version_number(resolved.version),
+            tensor=resolved.tensor_parallel_size,
+            expert_ranks=resolved.tensor_parallel_size
+            * resolved.data_parallel_size
+            * resolved.prefill_context_parallel_size,
+            expert_parallel=resolved.enable_expert_parallel,
+            dtype=resolved.dtype,
+            capability=accelerator.compute_capability,
+            names_moe_backend=resolved.moe_backend not in (None, "auto"),
+        ),
+    )
+    if sentence is not None:
+        yield sentence
+
+
 def _cache(resolved: ResolvedSettings, spec: ModelSpec) -> Iterator[str]:
-    dtype = resolved.kv_cache_dtype
-    if dtype not in _KV_CACHE_DTYPES:
-        yield f"kv_cache_dtype is {dtype!r}; choose from {', '.join(sorted(_KV_CACHE_DTYPES))}"
-    if dtype == "fp8_e5m2" and (resolved.quantization or spec.quantization) == "fp8":
+    if (
+        resolved.kv_cache_dtype == "fp8_e5m2"
+        and (resolved.quantization or spec.quantization) == "fp8"
+    ):
         yield "kv_cache_dtype is fp8_e5m2, which does not go with an FP8 checkpoint; use fp8"
 
 
-def _extras(resolved: ResolvedSettings) -> Iterator[str]:
+def _extras(resolved: ResolvedSettings, spec: ModelSpec) -> Iterator[str]:
     if resolved.enable_lora and resolved.max_lora_rank not in _LORA_RANKS:
         ranks = ", ".join(str(rank) for rank in _LORA_RANKS)
         yield f"max_lora_rank is {resolved.max_lora_rank}; choose from {ranks}"
-    draft = resolved.speculative
-    if draft is not None and draft.num_speculative_tokens < 1 and draft.method in _NEEDS_TOKENS:
-        yield (
-            f"num_speculative_tokens is not set, which the {draft.method} method needs; give "
-            f"at least 1"
-        )
-    if draft is not None and draft.draft_tensor_parallel_size not in (
-        None,
-        1,
-        resolved.tensor_parallel_size,
+    if (
+        resolved.enable_lora
+        and resolved.max_cpu_loras is not None
+        and resolved.max_cpu_loras < resolved.max_loras
     ):
         yield (
-            f"draft_tensor_parallel_size is {draft.draft_tensor_parallel_size}; it may be 1 or "
-            f"tensor_parallel_size ({resolved.tensor_parallel_size})"
+            f"max_cpu_loras is {resolved.max_cpu_loras}, below max_loras ({resolved.max_loras}); "
+            f"give at least as many, or leave it out"
         )
+    if resolved.speculative is not None:
+        tensor = resolved.tensor_parallel_size
+        yield from draft_refusals(resolved.speculative, spec, resolved.version, tensor)

@@ -7,7 +7,7 @@ the engine's default, which may depend on the GPU and the model.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import ceil
 from typing import Any, Final
 
@@ -52,6 +52,11 @@ _TWO_WAY_IMAGES: Final = frozenset(
         "Moondream3ForCausalLM",
     }
 )
+#: Fields of the settings that say what is asked, not how the engine is set.
+_NO_SETTINGS: Final = frozenset(
+    {"version", "usage", "environment", "speculative", "unknown_flags", "ignored_flags"}
+)
+_FIELDS: Final = tuple(item.name for item in fields(VLLMSettings) if item.name not in _NO_SETTINGS)
 _GRAPH_MODE_OF_LEVEL: Final = ("NONE", "PIECEWISE", "FULL_AND_PIECEWISE", "FULL_AND_PIECEWISE")
 _WITHOUT_PIECEWISE: Final = {"PIECEWISE": "NONE", "FULL_AND_PIECEWISE": "FULL_DECODE_ONLY"}
 
@@ -135,6 +140,8 @@ class Resolver:
             ("disable_custom_all_reduce", False),
             ("cpu_offload_bytes", 0),
             ("max_logprobs", 20),
+            ("moe_backend", "auto"),
+            ("max_cpu_loras", None),
         ):
             values[name] = self._plain(name, default)
         disabled = self._plain("disable_hybrid_kv_cache_manager", not self.rules.hybrid_cache)
@@ -162,6 +169,8 @@ class Resolver:
         values["cudagraph_capture_sizes"] = self._graph_sizes(
             values["cudagraph_mode"], seqs, tokens
         )
+        speculative = self._speculative()
+        self._note_rest(speculative)
         return ResolvedSettings(
             version=".".join(map(str, self.rules.version)),
             engine=self._engine(),
@@ -169,7 +178,7 @@ class Resolver:
             traits=self.traits,
             length=length,
             fits_max_model_len=user.max_model_len == -1,
-            speculative=self._speculative(),
+            speculative=speculative,
             environment=user.environment,
             settings=self.notes,
             **values,
@@ -181,6 +190,20 @@ class Resolver:
         if draft is not None and draft.num_speculative_tokens < 1 and draft.method == "mtp":
             draft = replace(draft, num_speculative_tokens=max(1, len(self.spec.mtp_layers)))
         return draft
+
+    def _note_rest(self, draft: SpeculativeSettings | None) -> None:
+        """How tokens are drafted, and what else the user set that needed no rule here."""
+        asked = self.user.speculative
+        if draft is not None and asked is not None:
+            for item in fields(SpeculativeSettings):
+                value, given = getattr(draft, item.name), getattr(asked, item.name)
+                if value is not None:
+                    origin = "user" if value == given else "model"
+                    self._note(f"speculative.{item.name}", value, origin)
+        for name in _FIELDS:
+            value = getattr(self.user, name)
+            if value is not None and value != {} and name not in self.notes:
+                self._note(name, value, "user")
 
     def _note(self, name: str, value: Any, origin: str, reason: str = "") -> Any:
         self.notes[name] = Setting(value, origin, reason)

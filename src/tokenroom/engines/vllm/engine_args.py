@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from tokenroom.engines.vllm.config_keys import check_keys
 from tokenroom.engines.vllm.flags import ParsedFlags, flags_of
 from tokenroom.engines.vllm.settings import SpeculativeSettings, VLLMSettings
 from tokenroom.errors import CommandLineError
@@ -141,10 +142,10 @@ def to_settings(
     ):
         if key in values:
             chosen[setting] = int(values[key] * GIB)
-    _set_graphs(chosen, values)
+    _set_graphs(chosen, values, version)
     _set_multimodal(chosen, values)
     _set_attention(chosen, values)
-    chosen["speculative"] = _speculative(values)
+    chosen["speculative"] = _speculative(values, version)
     if isinstance(transfer := values.get("kv_transfer_config"), dict):
         chosen["kv_connector"] = _optional_text("--kv-transfer-config", transfer, "kv_connector")
     overrides = values.get("hf_overrides")
@@ -186,7 +187,7 @@ def _check_bounds(name: str, key: str, value: Any) -> None:
         raise CommandLineError(f"{name} holds {min(value)}; give sizes of at least 1")
 
 
-def _set_graphs(chosen: dict[str, Any], values: Mapping[str, Any]) -> None:
+def _set_graphs(chosen: dict[str, Any], values: Mapping[str, Any], version: str) -> None:
     """Settings of CUDA graphs and compilation: ``config/compilation.py`` by version."""
     sizes = values.get("cudagraph_capture_sizes")
     legacy = values.get("cuda_graph_sizes")
@@ -205,6 +206,7 @@ def _set_graphs(chosen: dict[str, Any], values: Mapping[str, Any]) -> None:
     if not isinstance(config, dict):
         config = {}
     name = "--compilation-config"
+    check_keys(name, map(str, config), version)
     mode = config.get("mode", config.get("level"))
     if mode is not None:
         modes = {**_COMPILATION_MODES, **{str(place): place for place in range(4)}}
@@ -284,13 +286,14 @@ def _set_attention(chosen: dict[str, Any], values: Mapping[str, Any]) -> None:
         chosen["attention_backend"] = backend.upper()
 
 
-def _speculative(values: Mapping[str, Any]) -> SpeculativeSettings | None:
+def _speculative(values: Mapping[str, Any], version: str) -> SpeculativeSettings | None:
     """``--speculative-config`` with its short forms, and the flags of versions before 0.9."""
     name = "--speculative-config"
     config = values.get("speculative_config")
     if config is not None and not isinstance(config, dict):
         raise CommandLineError(f"{name} is {config!r}; give a JSON object")
     merged = {str(key).replace("-", "_"): value for key, value in (config or {}).items()}
+    check_keys(name, merged, version)
     for flag, key in (
         ("spec_method", "method"),
         ("spec_model", "model"),

@@ -12,17 +12,20 @@ from tokenroom.engines.policy import (
     Deployment,
     Notice,
 )
+from tokenroom.engines.vllm.admission import admit
 from tokenroom.engines.vllm.checks import check
 from tokenroom.engines.vllm.defaults import ResolvedSettings, resolve
 from tokenroom.engines.vllm.plan import VLLMPlan, plan_deployment
 from tokenroom.engines.vllm.reserves import RESERVES
 from tokenroom.engines.vllm.rules import NEWEST
 from tokenroom.engines.vllm.settings import VLLMSettings
+from tokenroom.engines.vllm.value_types import checked
 from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.models.spec import ModelSpec
 
 _SETTING_NAMES: Final = frozenset(item.name for item in fields(VLLMSettings))
+_NEWEST: Final = ".".join(map(str, NEWEST.version))
 
 
 class VLLMPolicy:
@@ -44,11 +47,14 @@ class VLLMPolicy:
             near = get_close_matches(unknown[0], _SETTING_NAMES, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise DeploymentError(f"vLLM has no setting {unknown[0]!r}{hint}")
-        for name, value in changes.items():
-            _check_value(name, value)
+        if base is not None and not isinstance(base, VLLMSettings):
+            raise DeploymentError(
+                f"settings is {base!r:.80}; give VLLMSettings, or the settings by their names"
+            )
+        given = {name: checked(name, value) for name, value in changes.items()}
         if base is None:
-            return VLLMSettings(**changes)
-        return replace(base, **changes) if changes else base
+            return VLLMSettings(**given)
+        return replace(base, **given) if given else base
 
     def place(
         self,
@@ -99,6 +105,7 @@ class VLLMPolicy:
         Raises:
             DeploymentError: vLLM would refuse the settings.
         """
+        admit(settings, node.accelerator, settings.version or _NEWEST)
         recognised = spec.quantization is None or spec.quantization_named
         if not recognised:
             spec = _loaded_plain(spec)
@@ -133,45 +140,6 @@ class VLLMPolicy:
 
 VLLM: Final = VLLMPolicy()
 
-_COUNTS: Final = frozenset(
-    {
-        "tensor_parallel_size",
-        "pipeline_parallel_size",
-        "data_parallel_size",
-        "decode_context_parallel_size",
-        "prefill_context_parallel_size",
-        "max_num_seqs",
-        "max_num_batched_tokens",
-        "kv_cache_memory_bytes",
-        "num_gpu_blocks_override",
-        "block_size",
-        "max_loras",
-        "max_lora_rank",
-        "max_model_len",
-    }
-)
-
-
-def _check_value(name: str, value: Any) -> None:
-    """Refuse numbers that no engine could mean; names and types are checked where they are used."""
-    if name in _COUNTS and value is not None:
-        auto = name == "max_model_len" and value == -1
-        if isinstance(value, bool) or not isinstance(value, int) or (value < 1 and not auto):
-            or_auto = ", or -1 for the longest that fits" if name == "max_model_len" else ""
-            raise DeploymentError(
-                f"{name} is {value!r}; it must be a whole number of at least 1{or_auto}"
-            )
-    elif name == "gpu_memory_utilization" and value is not None:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not 0 < value <= 1:
-            raise DeploymentError(f"{name} is {value!r}; it must be above 0 and at most 1")
-    elif (
-        name == "cpu_offload_bytes"
-        and value is not None
-        and (isinstance(value, bool) or not isinstance(value, int) or value < 0)
-    ):
-        raise DeploymentError(f"{name} is {value!r}; it must be a whole number of bytes")
-
 
 @lru_cache(maxsize=64)
 def _loaded_plain(spec: ModelSpec) -> ModelSpec:
@@ -199,9 +167,8 @@ def _notices(
     found = [Notice(key="unknown_flag", values={"flag": flag}) for flag in settings.unknown_flags]
     number = tuple(int(part) for part in resolved.version.split("."))
     if number > NEWEST.version:
-        newest = ".".join(map(str, NEWEST.version))
         found.append(
-            Notice(key="version_newer", values={"version": resolved.version, "newest": newest})
+            Notice(key="version_newer", values={"version": resolved.version, "newest": _NEWEST})
         )
     if accelerator.vendor not in ("nvidia", "unknown"):
         found.append(Notice(key="vendor_unmeasured", values={"vendor": accelerator.vendor}))

@@ -69,6 +69,8 @@ class ResolvedSettings:
     disable_custom_all_reduce: bool
     cpu_offload_bytes: int
     max_logprobs: int
+    moe_backend: str
+    max_cpu_loras: int | None
     environment: Mapping[str, str]
     settings: Mapping[str, Setting] = field(default_factory=dict)
 
