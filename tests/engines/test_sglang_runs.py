@@ -1,6 +1,7 @@
 """Runs of SGLang that others reported, predicted from their flags.
 
-The runs are in tests/fixtures/sglang_runs.json; docs/accuracy-sglang-rows.md says of each what was assumed and why it is off.
+The runs are in tests/fixtures/sglang_runs.json; docs/accuracy-sglang-rows.md says of each what was
+assumed and why it is off.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 from tokenroom import fit
 from tokenroom.engines.sglang.mem_fraction import with_vision
 from tokenroom.engines.sglang.pools import token_pools
+from tokenroom.engines.sglang.taken import LOADING_BYTES
 from tokenroom.fitting import FitResult
 from tokenroom.hardware.catalogue import custom_accelerator
 from tokenroom.units import GIB
@@ -56,12 +58,16 @@ def test_tokens_and_bytes_of_the_pool_agree(run: dict[str, Any]) -> None:
     """The engine's own tokens times our bytes a token is its own size of the pool."""
     plan: Any = _predicted(run).plan
     cell = sum(item.num_bytes for item in plan.parts[0].cells)
-    assert run["tokens"] * cell == pytest.approx((run["k_gib"] + run["v_gib"]) * GIB, rel=0.001)
+    logged = (run["k_gib"] + run["v_gib"]) * GIB
+    rounding = 0.01 * GIB  # two figures of two decimals
+    assert run["tokens"] * cell == pytest.approx(logged, abs=max(rounding, 0.001 * logged))
 
 
-def test_tokens_follow_from_the_engines_own_free_memory() -> None:
-    """The one run that prints memory before the pool, its weights and the pool."""
-    run = next(run for run in _RUNS if "avail_after_load_gib" in run)
+@pytest.mark.parametrize(
+    "run", [run for run in _RUNS if "avail_after_load_gib" in run], ids=lambda run: run["id"]
+)
+def test_tokens_follow_from_the_engines_own_free_memory(run: dict[str, Any]) -> None:
+    """Runs that print free memory before the pool, the weights and the pool."""
     plan: Any = _predicted(run).plan
     after = run["avail_after_load_gib"] * GIB
     before = after + run["weights_gib"] * GIB
@@ -76,14 +82,16 @@ def test_tokens_follow_from_the_engines_own_free_memory() -> None:
 def test_free_memory_after_the_pool(run: dict[str, Any]) -> None:
     plan: Any = _predicted(run).plan
     found = plan.log_figures().avail_after_pool_bytes
-    assert found == pytest.approx(run["avail_after_pool_gib"] * GIB, abs=0.8 * GIB)
+    assert found == pytest.approx(run["avail_after_pool_gib"] * GIB, abs=0.75 * GIB)
 
 
-def test_weights_of_the_run_that_states_them() -> None:
-    run = next(run for run in _RUNS if "weights_gib" in run)
-    found = _predicted(run).plan.stages[0].weights_bytes
-    # 8.01 GiB of parameters; the log's figure holds the loader's leavings too
-    assert found == pytest.approx(run["weights_gib"] * GIB, rel=0.016)
+@pytest.mark.parametrize(
+    "run", [run for run in _RUNS if "weights_gib" in run], ids=lambda run: run["id"]
+)
+def test_memory_that_loading_takes(run: dict[str, Any]) -> None:
+    """ "mem usage" of "Load weight end": the weights and what loading leaves beside them."""
+    found = _predicted(run).plan.stages[0].weights_bytes + LOADING_BYTES
+    assert found == pytest.approx(run["weights_gib"] * GIB, rel=0.005)
 
 
 def test_torchao_needs_room_for_the_weights_as_stored() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tokenroom.engines.policy import Estimate
+from tokenroom.engines.sglang.taken import LOADING_BYTES
 from tokenroom.memory.ledger import Confidence, Line
 
 if TYPE_CHECKING:
@@ -63,6 +64,13 @@ def _lines(plan: SGLangPlan) -> Iterator[Line]:
         ),
     )
     yield _exact(
+        "loading",
+        LOADING_BYTES,
+        "kernels and segments that loading leaves beside the weights",
+        {},
+        "measured; see tokenroom.engines.sglang.taken",
+    )
+    yield _exact(
         "slack",
         part.slack_bytes,
         "free_before_load x (1 - mem_fraction_static)",
@@ -95,7 +103,7 @@ def _lines(plan: SGLangPlan) -> Iterator[Line]:
     yield _exact(
         "token_budget",
         part.token_bytes,
-        "free_before_load - weights - slack - reserves - states",
+        "free_before_load - weights - loading - slack - reserves - states",
         {},
         _PROFILE,
     )

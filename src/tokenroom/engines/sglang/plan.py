@@ -13,6 +13,7 @@ from tokenroom.engines.sglang.pools import TokenPools
 from tokenroom.engines.sglang.resolved import ResolvedSettings
 from tokenroom.engines.sglang.runtime_memory import step_terms
 from tokenroom.engines.sglang.states import StatePool
+from tokenroom.engines.sglang.taken import LOADING_BYTES
 from tokenroom.memory.activations import terms_bytes
 from tokenroom.memory.ledger import Line
 
@@ -170,7 +171,8 @@ class SGLangPlan:
             values += rows * cell.num_layers * cell.value_bytes
         after_pool = part.free_after_bytes - memory.kv_pool_bytes - memory.buffers_bytes
         late = memory.weights.get("draft", 0) if not self.drafts_loaded_first else 0
-        graphs = after_pool - late - memory.non_torch.num_bytes - memory.cuda_graph_actual_bytes
+        later = memory.non_torch.num_bytes - LOADING_BYTES
+        graphs = after_pool - late - later - memory.cuda_graph_actual_bytes
         return LogFigures(
             avail_before_load_bytes=part.free_before_bytes,
             avail_after_load_bytes=part.free_after_bytes,

@@ -43,7 +43,12 @@ from tokenroom.engines.sglang.states import (
     state_bytes_per_request,
     state_pool,
 )
-from tokenroom.engines.sglang.taken import context_bytes, context_range, runtime_memory
+from tokenroom.engines.sglang.taken import (
+    LOADING_BYTES,
+    context_bytes,
+    context_range,
+    runtime_memory,
+)
 from tokenroom.engines.sglang.weights import (
     RankLayout,
     expert_padding,
@@ -411,7 +416,7 @@ def _parts(deployment: Deployment, rank: int, weights: Mapping[str, int]) -> Sta
     loaded = sum(weights.values())
     if not rules.since(0, 5, 14):
         loaded -= weights.get("draft", 0)
-    after = before - loaded
+    after = before - loaded - LOADING_BYTES
     slack = round(before * (1 - resolved.mem_fraction_static))
     reserved = 0
     if spec.towers and resolved.towers and rules.since(0, 5, 18):
