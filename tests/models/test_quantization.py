@@ -176,7 +176,7 @@ class TestLists:
         assert not listed(["model.layers.0.mlp.gate_proj"])
 
     def test_a_broken_pattern_names_its_field(self) -> None:
-        with pytest.raises(QuantizationError, match=r"ignore holds '\('.*not a regular"):
+        with pytest.raises(QuantizationError, match=r"ignore holds '\('.*not a usable regular"):
             by_target(["re:("], "ignore")
 
     def test_modules_go_by_the_names_of_other_releases(self) -> None:
@@ -607,3 +607,20 @@ def test_every_published_block_can_be_read(shared: Path) -> None:
 def test_known_methods_are_sorted_names() -> None:
     assert list(known_methods()) == sorted(known_methods())
     assert {"fp8", "awq", "gptq", "compressed-tensors", "modelopt", "mxfp4"} <= set(known_methods())
+
+
+def test_a_pattern_that_backtracks_for_ever_is_matched_at_once() -> None:
+    block = {
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
+        "ignore": ["re:(a|.)*(b|.)*z", "re:.*lm_head"],
+        "config_groups": {
+            "group_0": {
+                "targets": ["re:(a|.)*(b|.)*(c|.)*j"],
+                "weights": {"num_bits": 4, "type": "int", "group_size": 128, "strategy": "group"},
+            }
+        },
+    }
+    data = {"model_type": "llama", "dtype": "bfloat16", "quantization_config": block}
+    spec = read_config(data, "patterns")
+    assert spec.quantization == "compressed-tensors"

@@ -11,14 +11,14 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from struct import pack, unpack
 from typing import Final
 
 from tokenroom.engines.llama_cpp.tensor_graph import row_bytes
 from tokenroom.engines.llama_cpp.tensors import GgufTensor, ModelTensors
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.memory.weights import Component
+from tokenroom.models.patterns import Pattern, compile_pattern
 from tokenroom.models.quantization.ggml import BLOCKS
 
 #: ``LLM_FFN_EXPS_REGEX`` and ``LLM_FFN_DENSE_REGEX`` (``common/common.h``).
@@ -249,7 +249,7 @@ def _moved(
     block: Mapping[str, GgufTensor],
     prefix: str,
     device: int,
-    patterns: Sequence[tuple[re.Pattern[str], int]],
+    patterns: Sequence[tuple[Pattern, int]],
 ) -> Mapping[str, int]:
     # Patterns that name another block first need not be tried.
     patterns = [
@@ -267,20 +267,19 @@ def _moved(
     return found
 
 
-def _first_match(name: str, patterns: Sequence[tuple[re.Pattern[str], int]], otherwise: int) -> int:
+def _first_match(name: str, patterns: Sequence[tuple[Pattern, int]], otherwise: int) -> int:
     for pattern, device in patterns:
         if pattern.search(name):
             return device
     return otherwise
 
 
-@lru_cache(maxsize=4096)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compiled(pattern: str) -> Pattern:
     try:
-        return re.compile(pattern)
-    except re.error as error:
+        return compile_pattern(pattern)
+    except ValueError as error:
         raise DeploymentError(
-            f"override_tensor has the pattern {pattern!r}, which is no regular expression "
+            f"override_tensor has the pattern {shown(pattern)}, which is no usable regular expression "
             f"({error}); correct it"
         ) from error
 

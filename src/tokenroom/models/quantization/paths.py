@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
 from typing import Final, TypeAlias
 
-from tokenroom.errors import QuantizationError
+from tokenroom.errors import QuantizationError, shown
+from tokenroom.models.patterns import Pattern, compile_pattern
 
 Predicate: TypeAlias = Callable[[Sequence[str]], bool]
 
@@ -109,17 +110,17 @@ def by_modelopt(entries: Iterable[str]) -> Predicate:
     return lambda names: contained(names) or wild(names)
 
 
-def compile_regex(pattern: str, field: str) -> re.Pattern[str]:
+def compile_regex(pattern: str, field: str) -> Pattern:
     """A pattern of a configuration.
 
     Raises:
-        QuantizationError: It is not a regular expression.
+        QuantizationError: It is not a regular expression, or cannot be matched in bounded time.
     """
     try:
-        return re.compile(pattern)
-    except re.error as error:
+        return compile_pattern(pattern)
+    except ValueError as error:
         raise QuantizationError(
-            f"{field} holds {pattern!r}, which is not a regular expression ({error}); "
+            f"{field} holds {shown(pattern)}, which is not a usable regular expression ({error}); "
             "correct it in the checkpoint's quantization_config"
         ) from error
 
@@ -134,7 +135,7 @@ def by_target(entries: Iterable[str], field: str) -> Predicate:
         QuantizationError: A regular expression does not compile.
     """
     exact: set[str] = set()
-    patterns: list[re.Pattern[str]] = []
+    patterns: list[Pattern] = []
     for entry in entries:
         if entry.startswith("re:"):
             patterns.append(compile_regex(entry[3:], field))
