@@ -68,7 +68,58 @@ MODELS: dict[str, dict[str, Any]] = {
         "head_dim": 32,
         "intermediate_size": 256,
     },
+    "starcoder2": {
+        "model_type": "starcoder2",
+        **_TEXT,
+        "num_key_value_heads": 2,
+        "intermediate_size": 512,
+    },
+    "phi3": {"model_type": "phi3", **_TEXT, "num_key_value_heads": 2, "intermediate_size": 384},
+    "glm4": {
+        "model_type": "glm4",
+        **_TEXT,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "intermediate_size": 384,
+    },
+    "gpt_neox": {"model_type": "gpt_neox", **_TEXT, "intermediate_size": 512},
+    "gemma2": {
+        "model_type": "gemma2",
+        **_TEXT,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "intermediate_size": 384,
+        "sliding_window": 4096,
+    },
+    "gemma3": {
+        "model_type": "gemma3_text",
+        **_TEXT,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "intermediate_size": 384,
+        "sliding_window": 48,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    },
+    "olmo2": {"model_type": "olmo2", **_TEXT, "num_key_value_heads": 2, "intermediate_size": 384},
+    "mixtral": {
+        "model_type": "mixtral",
+        **_TEXT,
+        "num_key_value_heads": 2,
+        "intermediate_size": 192,
+        "num_local_experts": 8,
+    },
+    "qwen3_moe": {
+        "model_type": "qwen3_moe",
+        **_TEXT,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "intermediate_size": 256,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 96,
+    },
 }
+_EAGER_ONLY = frozenset({"gemma2"})  # SDPA has no soft cap
 SHAPES = ((1, 64), (2, 96), (4, 128))
 
 
@@ -123,7 +174,7 @@ def main() -> None:
     logging.set_verbosity_error()
     rows: list[dict[str, Any]] = []
     for name, fields in MODELS.items():
-        for attention in ("eager", "sdpa"):
+        for attention in ("eager",) if name in _EAGER_ONLY else ("eager", "sdpa"):
             for batch, tokens in SHAPES:
                 for keep in (1, 0):
                     peaks = record(fields, attention, batch, tokens, keep)

@@ -28,6 +28,10 @@ from tokenroom.models.spec import (
 
 _FLOAT: Final = 4
 _POSITION_BYTES: Final = 8
+_FUSED_QUERIES: Final = frozenset({"qkv_proj", "query_key_value", "c_attn", "Wqkv", "qkv"})
+_FUSED_GATES: Final = frozenset({"gate_up_proj"})
+_UNCOUNTED: Final = frozenset({"gpt2", "gpt_bigcode", "bloom", "gptj", "codegen"})
+"""Model types whose attention or activation function is written out in other steps."""
 
 
 class AttentionKernel(StrEnum):
@@ -116,17 +120,36 @@ def step_moments(
 def _carried(spec: ModelSpec, layer: Layer, step: Step) -> Terms:
     """What the model holds while a layer runs: embeddings, the layer's input, positions, mask."""
     hidden = step.tokens * spec.hidden_size * step.width
-    rotary = max((table.width for table in spec.rotary), default=0)
+    rotary = sum(table.width for table in spec.rotary)
     terms = [
         ("embeddings", hidden),
         ("layer_input", hidden),
         ("rotary_tables", 2 * step.queries * rotary * step.width),
         ("positions", step.queries * _POSITION_BYTES),
     ]
-    if step.kernel.keeps_scores or step.padded:
-        width = step.width if step.kernel.keeps_scores else 1
-        terms.append(("mask", step.batch * step.queries * step.keys * width))
+    terms += _masks(spec, step)
     return tuple(terms)
+
+
+def _masks(spec: ModelSpec, step: Step) -> Terms:
+    """One mask for each kind of attention: additive for eager, of booleans where SDPA needs one.
+
+    SDPA needs none for full attention over equal prompts; a window shorter than the keys needs one,
+    which all sequences share.
+    """
+    windows = {
+        mixer.window
+        for layer, _ in spec.layer_kinds
+        for mixer in layer.mixers
+        if isinstance(mixer, Attention)
+    }
+    rows = step.queries * step.keys
+    if step.kernel.keeps_scores:
+        return (("masks", len(windows) * step.batch * rows * step.width),)
+    if step.padded:
+        return (("masks", len(windows) * step.batch * rows),)
+    short = [window for window in windows if window is not None and window < step.keys]
+    return (("masks", len(short) * rows),) if short and step.queries > 1 else ()
 
 
 def _layer_moments(spec: ModelSpec, layer: Layer, step: Step, cache: CacheSettings) -> list[Terms]:
@@ -138,7 +161,7 @@ def _layer_moments(spec: ModelSpec, layer: Layer, step: Step, cache: CacheSettin
         if isinstance(mixer, Attention):
             moments += [
                 (*carried, ("normed", hidden), *moment)
-                for moment in _attention_moments(mixer, step, held, _head_norm(layer, mixer))
+                for moment in _attention_moments(layer, mixer, step, held)
             ]
         else:
             moments.append((*carried, ("normed", hidden), *_other_mixer(mixer, step)))
@@ -156,6 +179,11 @@ def _norm_terms(spec: ModelSpec, step: Step) -> Terms:
     return (("float32", 2 * values), ("variance", 2 * step.tokens * _FLOAT))
 
 
+def _has(layer: Layer, names: frozenset[str]) -> bool:
+    """Whether a module of the layer has one of these names."""
+    return any(weight.name.rpartition(".")[2] in names for weight in layer.weights)
+
+
 def _head_norm(layer: Layer, mixer: Attention) -> int:
     """Columns of variance a token when queries are normed before they are rotated, 0 if not."""
     for weight in layer.weights:
@@ -164,9 +192,7 @@ def _head_norm(layer: Layer, mixer: Attention) -> int:
     return 0
 
 
-def _attention_moments(
-    mixer: Attention, step: Step, held: LayerBytes, head_norm: int
-) -> list[Terms]:
+def _attention_moments(layer: Layer, mixer: Attention, step: Step, held: LayerBytes) -> list[Terms]:
     """Norm of the queries, rotation, growth of the cache, and attention itself."""
     width = step.width
     queries = step.tokens * mixer.num_heads * mixer.head_dim * width
@@ -184,14 +210,15 @@ def _attention_moments(
             ("old_cache", 0 if prefill else held.new_pair),
         ),
     ]
-    if head_norm:
+    if head_norm := _head_norm(layer, mixer):
         floats = 2 * queries // width * _FLOAT
         columns = 2 * step.tokens * head_norm * _FLOAT
         moments.append((("queries", queries), ("float32_queries", floats + columns), to_come))
     attended = step.batch * step.keys * width
     repeated = 0
     grouped = mixer.num_heads != mixer.num_kv_heads
-    by_head = step.kernel.keeps_scores or step.padded
+    windowed = mixer.window is not None and mixer.window < step.keys
+    by_head = step.kernel.keeps_scores or step.padded or windowed
     if grouped and by_head and (step.kernel.keeps_scores or step.queries > 1):
         repeated = attended * mixer.num_heads * (mixer.head_dim + mixer.value_head_dim)
     output = step.tokens * mixer.num_heads * mixer.value_head_dim * width
@@ -199,6 +226,8 @@ def _attention_moments(
         ("queries", queries),
         ("repeated_heads", repeated),
     ]
+    if _has(layer, _FUSED_QUERIES):  # queries, keys and values are views of what they came from
+        terms.append(("fused_projection", queries + keys + values))
     if step.kernel.keeps_scores:
         scores = step.tokens * mixer.num_heads * step.keys
         # softmax in float32 casts its input (not from float16), and keeps the scores it came from.
@@ -245,7 +274,10 @@ def _ffn_terms(layer: Layer, spec: ModelSpec, step: Step) -> Terms:
         return expert_terms(layer.ffn, step.tokens, spec.hidden_size, element_bytes=step.width)
     if isinstance(layer.ffn, DenseFFN):
         inner = step.tokens * layer.ffn.intermediate_size * step.width
-        return (("gate_up_product", inner * (3 if layer.ffn.gated else 2)),)
+        tensors = 3 if layer.ffn.gated else 2
+        if layer.ffn.gated and _has(layer, _FUSED_GATES):  # gate and up are views of one product
+            tensors = 4
+        return (("gate_up_product", inner * tensors),)
     return ()
 
 
@@ -259,7 +291,7 @@ def _output_terms(spec: ModelSpec, step: Step) -> Terms:
 
 def is_counted(spec: ModelSpec) -> bool:
     """Every layer is of the kind that was counted: softmax attention and a dense block."""
-    return all(
+    return spec.model_type not in _UNCOUNTED and all(
         isinstance(layer.ffn, DenseFFN)
         and all(isinstance(mixer, Attention) and not mixer.cross for mixer in layer.mixers)
         and not any(weight.role is Role.ROUTER for weight in layer.weights)

