@@ -95,6 +95,7 @@ def test_lists_are_taken_for_tuples() -> None:
         (("ngram", 0), _MODEL, "0.33.0", "give at least 1"),
         (("ngram", -3), _MODEL, "0.33.0", "num_speculative_tokens is -3"),
         (("mtp", 1), _MODEL, "0.33.0", "has no blocks for multi-token prediction"),
+        (("ngram", 600), _MODEL, "0.33.0", "draft at most 511, or raise max_cudagraph"),
         (("draft_model", 3), _MODEL, "0.12.0", "does not run; use ngram"),
     ],
 )

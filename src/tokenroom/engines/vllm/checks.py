@@ -44,6 +44,7 @@ _LAST_VERSIONS: Final[Mapping[str, str]] = {
     "Phi3SmallForCausalLM": "0.9.2",
     "QWenLMHeadModel": "0.23.0",
 }
+_CAPTURES_DRAFTS: Final = frozenset({"FLASH_ATTN", "TRITON_ATTN"})
 _DTYPES: Final = ("bfloat16", "float16", "float32")
 
 
@@ -73,6 +74,7 @@ def refusals(resolved: ResolvedSettings, spec: ModelSpec, node: Node) -> Iterato
     yield from _shards(resolved, spec, node.accelerator)
     yield from _cache(resolved, spec)
     yield from _extras(resolved, spec)
+    yield from _draft_graphs(resolved)
 
 
 def _architecture(resolved: ResolvedSettings, spec: ModelSpec) -> Iterator[str]:
@@ -260,3 +262,27 @@ def _extras(resolved: ResolvedSettings, spec: ModelSpec) -> Iterator[str]:
     if resolved.speculative is not None:
         tensor = resolved.tensor_parallel_size
         yield from draft_refusals(resolved.speculative, spec, resolved.version, tensor)
+
+
+def _draft_graphs(resolved: ResolvedSettings) -> Iterator[str]:
+    """``adjust_cudagraph_sizes_for_spec_decode``: graph sizes are multiples of a drafting step.
+
+    Of the first runner from 0.12 on, where steps of decoding alone have graphs of their own and
+    the attention backend captures several tokens a request (``AttentionCGSupport``).
+    """
+    query = 1 + resolved.num_speculative_tokens
+    sizes = resolved.cudagraph_capture_sizes
+    if (
+        query > 1
+        and sizes
+        and query > sizes[-1]
+        and resolved.cudagraph_mode in ("FULL_AND_PIECEWISE", "FULL_DECODE_ONLY")
+        and resolved.attention_backend in _CAPTURES_DRAFTS
+        and not resolved.second_runner
+        and version_number(resolved.version) >= (0, 12, 0)
+    ):
+        yield (
+            f"num_speculative_tokens is {query - 1}, but the largest CUDA graph holds {sizes[-1]} "
+            f"tokens and no multiple of {query} is within it; draft at most {sizes[-1] - 1}, or "
+            f"raise max_cudagraph_capture_size"
+        )
