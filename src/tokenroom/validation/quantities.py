@@ -150,29 +150,37 @@ _TENSORRT_LLM: Final[Mapping[str, Reading]] = {
 }
 
 
-def _half_pool(result: FitResult) -> float | None:
-    """Keys or values of a pool that stores both alike; None for one that stores a latent."""
-    kinds = {group.kind for group in result.plan.kv_groups}
-    return result.plan.stages[0].kv_pool_bytes / 2 if kinds == {"full_attention"} else None
+def _printed(*names: str) -> Reading:
+    """The sum of figures that SGLang's log lines print."""
+
+    def read(result: FitResult) -> float | None:
+        figures: Mapping[str, int] = getattr(result.plan, "engine_figures", {})
+        found = [figures[name] for name in names if name in figures]
+        return sum(found) if found else None
+
+    return read
+
+
+def _loaded(result: FitResult) -> float:
+    """``mem usage`` of "Load weight end": the weights and what loading leaves beside them."""
+    stage = result.plan.stages[0]
+    after = result.plan.engine_figures["avail_mem_after_load"]  # type: ignore[attr-defined]
+    return float(stage.total_bytes - stage.context_bytes - after)
 
 
 _SGLANG: Final[Mapping[str, Reading]] = {
     **_COMMON,
-    "k_gib": _half_pool,
-    "v_gib": _half_pool,
-    "kv_gib": _stage(lambda stage: stage.kv_pool_bytes),
+    "weights_gib": _loaded,
+    "k_gib": _printed("k_size"),
+    "v_gib": _printed("v_size"),
+    "kv_gib": _printed("k_size", "v_size"),
     "avail_start_gib": _stage(lambda stage: stage.total_bytes - stage.context_bytes),
     "avail_before_weights_gib": _stage(lambda stage: stage.total_bytes - stage.context_bytes),
-    "avail_after_weights_gib": _stage(
-        lambda stage: stage.total_bytes - stage.context_bytes - stage.weights_bytes
-    ),
-    "avail_after_pool_gib": _stage(
-        lambda stage: (
-            stage.total_bytes - stage.context_bytes - stage.weights_bytes - stage.kv_pool_bytes
-        )
-    ),
+    "avail_after_weights_gib": _printed("avail_mem_after_load"),
+    "avail_after_pool_gib": _printed("avail_mem_after_pool"),
+    "avail_after_graph_gib": _printed("avail_mem_after_graphs"),
     "graph_gib": _stage(lambda stage: stage.cuda_graph_actual_bytes),
-    "max_running_requests": lambda result: result.plan.max_num_seqs,
+    "max_running_requests": _printed("max_running_requests"),
 }
 
 _TABLES: Final[Mapping[str, Mapping[str, Reading]]] = {
