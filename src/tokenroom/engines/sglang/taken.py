@@ -23,8 +23,9 @@ _LONE_RANGE: Final = (-100 * MIB, 250 * MIB)
 _GROUP_RANGE: Final = (-400 * MIB, 900 * MIB)
 
 LOADING_BYTES: Final = 100 * MIB
-"""Kernels and segments that loading leaves beside the weights: what "mem usage" of "Load weight end"
-shows above them in four logs (0.07 to 0.14 GiB: Qwen3-0.6B, gemma-3-4b, Llama-3.1-8B, QwQ-32B)."""
+"""Kernels and segments that loading leaves beside the weights: what "mem usage" of "Load weight
+end" shows above them in four logs (0.07 to 0.14 GiB: Qwen3-0.6B, gemma-3-4b, Llama-3.1-8B,
+QwQ-32B)."""
 
 _KERNELS_BYTES: Final = 60 * MIB
 _ALL_REDUCE_BYTES: Final = 80 * MIB
