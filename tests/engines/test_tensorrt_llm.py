@@ -351,10 +351,8 @@ def test_no_command_is_a_traceback(words: list[str]) -> None:
         assert isinstance(parsed.settings, TensorRTSettings)
 
 
-_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=4,
+_VALUES = st.sampled_from(
+    [None, True, False, 0, 1, -3, 64, 2**70, 0.5, -1.0, 1e300, "", "fp8", "nan", [], [8, 4], ["x"]]
 )
 _KEYS = st.sampled_from(
     [
@@ -374,7 +372,7 @@ _INNER = st.sampled_from(
 @settings(max_examples=60)
 @given(
     document=st.dictionaries(
-        _KEYS, _VALUES | st.dictionaries(_INNER, _VALUES, max_size=3), max_size=4
+        _KEYS, _VALUES | st.dictionaries(_INNER, _VALUES, max_size=3), max_size=3
     )
 )
 def test_no_yaml_is_a_traceback(
