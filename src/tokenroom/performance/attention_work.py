@@ -135,7 +135,7 @@ def _attention(mixer: Attention, work: StepWork, tp: int, kv_dtype: str) -> list
                 times=1,
                 flops=2 * heads * width * pairs,
                 num_bytes=reads * cell + tokens * heads * width * ACTIVATION_BYTES,
-                shape=(len(work.prefill), heads, kv_heads, mixer.head_dim),
+                shape=_spans(work, mixer.head_dim, heads),
             )
         )
     if work.decode_sequences:
@@ -151,12 +151,18 @@ def _attention(mixer: Attention, work: StepWork, tp: int, kv_dtype: str) -> list
                 times=1,
                 flops=2 * heads * width * seen * rows,
                 num_bytes=rows * (seen * cell + heads * width * ACTIVATION_BYTES),
-                shape=(rows, heads, kv_heads, mixer.head_dim),
+                shape=(heads / kv_heads, mixer.head_dim, seen, rows * kv_heads),
             )
         )
     if mixer.indexer:
         found.append(_index(mixer.indexer, work, mixer.indexer.head_dim * ACTIVATION_BYTES))
     return found
+
+
+def _spans(work: StepWork, width: int, heads: int) -> tuple[float, ...]:
+    """Extents of an operator over prompts: their mean length, its width, heads of all of them."""
+    prompts = len(work.prefill)
+    return work.prefill_tokens / prompts, width, prompts * heads, prompts * heads
 
 
 def _narrower(window: int | None, top_k: int | None) -> int | None:
@@ -213,7 +219,7 @@ def _latent(mixer: LatentAttention, work: StepWork, tp: int, kv_dtype: str) -> l
                 flops=2 * heads * width * pairs,
                 num_bytes=reads * (expanded or cell)
                 + tokens * heads * (nope + rope + value) * ACTIVATION_BYTES,
-                shape=(len(work.prefill), heads, heads, nope + rope),
+                shape=_spans(work, nope + rope, heads),
             )
         )
         if absorbed:
@@ -236,7 +242,7 @@ def _latent(mixer: LatentAttention, work: StepWork, tp: int, kv_dtype: str) -> l
                 times=1,
                 flops=2 * heads * (2 * latent + rope) * seen * rows,
                 num_bytes=rows * (seen * cell + heads * (2 * latent + rope) * ACTIVATION_BYTES),
-                shape=(rows, heads, 1, latent + rope),
+                shape=(heads, latent + rope, seen, rows),
             )
         )
         found += _absorbed(mixer, rows, heads)
@@ -256,7 +262,7 @@ def _expansion(mixer: LatentAttention, rows: int, heads: int) -> Operator:
         times=1,
         flops=2 * rows * outputs * inputs,
         num_bytes=(outputs * inputs + rows * (outputs + inputs)) * ACTIVATION_BYTES,
-        shape=(rows, outputs, inputs),
+        shape=(rows, outputs, inputs, outputs),
     )
 
 
@@ -275,7 +281,7 @@ def _absorbed(mixer: LatentAttention, rows: int, heads: int) -> list[Operator]:
                 times=1,
                 flops=2 * rows * heads * width * latent,
                 num_bytes=heads * (width * latent + rows * (width + latent)) * ACTIVATION_BYTES,
-                shape=(heads, rows, latent, width),
+                shape=(rows, latent, width, heads),
             )
         )
     return found
@@ -287,6 +293,7 @@ def _index(indexer: Indexer, work: StepWork, key_bytes: int, ratio: int = 1) -> 
     pairs += work.decode_sequences * (work.decode_context_tokens + 1)
     reads: float = sum(chunk.tokens + chunk.context for chunk in work.prefill)
     reads += work.decode_sequences * (work.decode_context_tokens + 1)
+    rows = work.tokens
     return Operator(
         name="indexer",
         kind=Kind.ATTENTION_PREFILL if work.prefill else Kind.ATTENTION_DECODE,
@@ -294,7 +301,9 @@ def _index(indexer: Indexer, work: StepWork, key_bytes: int, ratio: int = 1) -> 
         times=1,
         flops=2 * indexer.num_heads * indexer.head_dim * pairs / ratio,
         num_bytes=reads * key_bytes / ratio + 4 * pairs / ratio,
-        shape=(work.sequences, indexer.num_heads, 1, indexer.head_dim),
+        shape=_spans(work, indexer.head_dim, indexer.num_heads)
+        if work.prefill
+        else (indexer.num_heads, indexer.head_dim, pairs / rows, rows),
     )
 
 
@@ -335,7 +344,7 @@ def _scan(mixer: Recurrent, work: StepWork, tp: int, dtype: str) -> list[Operato
                 times=1,
                 flops=flops,
                 num_bytes=moved + 4 * tokens * rows * ACTIVATION_BYTES,
-                shape=(len(work.prefill), heads, heads, elements),
+                shape=_spans(work, mixer.state_shape[0] if mixer.state_shape else channels, heads),
             )
         )
     if work.decode_sequences:
@@ -348,7 +357,12 @@ def _scan(mixer: Recurrent, work: StepWork, tp: int, dtype: str) -> list[Operato
                 times=1,
                 flops=count * (_PRODUCTS_PER_STATE_ELEMENT[mixer.kind] * elements + convolution),
                 num_bytes=count * (2 * state.num_bytes + 4 * rows * ACTIVATION_BYTES),
-                shape=(count, heads, heads, elements),
+                shape=(
+                    1,
+                    mixer.state_shape[0] if mixer.state_shape else channels,
+                    1,
+                    count * heads,
+                ),
             )
         )
     return found

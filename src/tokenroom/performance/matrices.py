@@ -14,6 +14,7 @@ from tokenroom.models.spec import LatentAttention, Layer, MoEFFN, Role, Scheme, 
 from tokenroom.performance.work import Layout
 
 _ABSORBED: Final = "kv_b_proj"
+_AFTER_MIXER: Final = ("o_proj", "out_proj", "attn_output", ".dense")
 
 
 class Matrix(NamedTuple):
@@ -26,7 +27,7 @@ class Matrix(NamedTuple):
         arithmetic: Type of the products.
         weight_bytes: Bytes read of it: weights, scales and bias.
         quantizes: Activations are converted to fewer bits before it.
-        reduces: Its result must be summed over the tensor-parallel ranks.
+        after_mixer: Its input comes from attention or a recurrence, whose kernels write 16 bits.
     """
 
     name: str
@@ -35,7 +36,7 @@ class Matrix(NamedTuple):
     arithmetic: str
     weight_bytes: int
     quantizes: bool
-    reduces: bool
+    after_mixer: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ def arithmetic_of(scheme: Scheme | None) -> str:
     return "w4a16" if scheme.weight_bits <= 6 else "w8a16"
 
 
-def _matrix(name: str, parts: list[Weight], dtype: str, tp: int) -> Matrix:
+def _matrix(name: str, parts: list[Weight], dtype: str) -> Matrix:
     scheme = parts[0].scheme
     return Matrix(
         name=name,
@@ -103,7 +104,7 @@ def _matrix(name: str, parts: list[Weight], dtype: str, tp: int) -> Matrix:
         arithmetic=arithmetic_of(scheme),
         weight_bytes=sum(stored_bytes(part, dtype) for part in parts),
         quantizes=scheme is not None and scheme.activation_bits < 16,
-        reduces=tp > 1 and parts[0].shard is Shard.ROW,
+        after_mixer=name.endswith(_AFTER_MIXER),
     )
 
 
@@ -134,12 +135,12 @@ def layer_matrices(layer: Layer, dtype: str, tp: int) -> tuple[Matrix, ...]:
         if weight.role is Role.ROUTER:  # engines keep it unquantised, whatever the scheme covers
             local = replace(local, scheme=None, stored_bytes=None)
         groups.setdefault((name.removeprefix("."), local.scheme), []).append(local)
-    return tuple(_matrix(name, parts, dtype, tp) for (name, _), parts in groups.items())
+    return tuple(_matrix(name, parts, dtype) for (name, _), parts in groups.items())
 
 
 def head_matrix(weight: Weight, dtype: str, tp: int) -> Matrix:
     """The output projection over the padded vocabulary's share of one rank."""
-    return _matrix("lm_head", [local_weight(weight, tp=tp)], dtype, tp)
+    return _matrix("lm_head", [local_weight(weight, tp=tp)], dtype)
 
 
 def layer_experts(layer: Layer, dtype: str, layout: Layout) -> Experts | None:

@@ -143,14 +143,14 @@ def matrix_operator(matrix: Matrix, rows: int, times: int) -> Operator:
         num_bytes=matrix.weight_bytes
         + rows
         * (inputs * (1 if matrix.quantizes else ACTIVATION_BYTES) + outputs * ACTIVATION_BYTES),
-        shape=(rows, outputs, inputs),
+        shape=(rows, outputs, inputs, outputs),
     )
 
 
 def experts_operator(experts: Experts, tokens: int, times: int) -> Operator:
     """Routed experts of ``tokens`` tokens (of all data-parallel ranks) on the busiest rank."""
     pairs = busiest_share(tokens * experts.per_token, experts.total // experts.local)
-    touched = min(experts.touched(tokens), max(pairs, 1e-9))
+    touched = min(experts.touched(tokens), pairs)
     width = experts.intermediate_size
     moved = (
         pairs * ACTIVATION_BYTES * (2 * experts.hidden_size + (3 if experts.gated else 2) * width)
@@ -162,7 +162,7 @@ def experts_operator(experts: Experts, tokens: int, times: int) -> Operator:
         times=times,
         flops=2 * pairs * experts.elements,
         num_bytes=touched * experts.expert_bytes + moved,
-        shape=(pairs / max(touched, 1e-9), width, experts.hidden_size, touched),
+        shape=(pairs / touched, width, experts.hidden_size, width * touched),
     )
 
 
@@ -240,10 +240,9 @@ def _block(
         found.append(_memory("activation", times, 1.5 * tokens * width))
     if layer.mixers:  # rotary positions and the write into the cache
         found.append(_memory("rotary_and_cache", times, 4 * tokens * hidden_bytes / tp))
-    quantized = [matrix for matrix in layer.matrices if matrix.quantizes]
-    if quantized:
-        inputs = sum(matrix.inputs for matrix in quantized) / len(quantized)
-        found.append(_memory("quantize", len(quantized) * times, 3 * tokens * inputs))
+    quantized = [matrix for matrix in layer.matrices if matrix.quantizes and matrix.after_mixer]
+    for matrix in quantized:  # inputs of the others are converted as the norm or activation writes
+        found.append(_memory("quantize", times, 3 * tokens * matrix.inputs))
     if layer.reductions:
         message = tokens * hidden_bytes
         found.append(_message(Kind.ALL_REDUCE, layer.reductions * times, message, tp))

@@ -43,8 +43,12 @@ class Operator(NamedTuple):
         num_bytes: Bytes of memory one run must move.
         message_bytes: Bytes of the whole message of a collective, 0 for kernels.
         ranks: Ranks that take part in a collective.
-        shape: GEMM: (M, N, K). Grouped: (rows an expert, N, K, experts touched). Batched: (heads,
-            M, N, K). Attention: (sequences, query heads, KV heads, head width).
+        shape: (m, n, k, w), the extents that decide how much of the peak is reached: rows,
+            columns and depth of a product, and the independent pieces it falls into. GEMM: M, N,
+            K, N. Grouped: rows an expert, N, K, N over all experts touched. Batched: rows, N, K,
+            heads. Prefill attention and scans: tokens a sequence, head width, heads of all
+            sequences twice. Decode attention: query heads a KV head, head width, keys, KV heads
+            of all sequences. Empty for collectives and memory kernels.
     """
 
     name: str

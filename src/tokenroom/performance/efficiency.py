@@ -1,0 +1,422 @@
+"""Time of one operator on one accelerator: its work over the share of the peak it reaches.
+
+The share is a smooth function of the operator's extents with few coefficients, fitted by
+``scripts/fit_efficiency.py`` from measured operator tables (source and residuals stand beside
+each fit in ``data/efficiency.json``). Coefficients are shares of peak and lengths, so those of one
+accelerator serve another with its own peaks: one without tables takes those of the most alike
+accelerator that has them, with a wider range.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from math import log, log2
+from typing import Any, Final, NamedTuple
+
+from tokenroom.errors import HardwareError
+from tokenroom.hardware.accelerator import Accelerator
+from tokenroom.hardware.catalogue import find_accelerator
+from tokenroom.performance.work import Kind, Operator
+
+NETWORK_BYTES_PER_SECOND: Final = 50e9
+"""One direction of one accelerator's share of the network between hosts: a 400 Gb/s port each, as
+in NVIDIA's DGX H100 and DGX B200 (their user guides, "Network interface")."""
+
+NETWORK_LAUNCH_SECONDS: Final = 12e-6
+"""What a collective that leaves the host takes at least, beyond one inside it: InfiniBand latency
+and proxy threads (NCCL 2.23 ``graph/tuning.cc``: 5 to 14 microseconds a hop by protocol)."""
+
+_PEAKS: Final[Mapping[str, str]] = {
+    "bf16": "bf16",
+    "fp8": "fp8",
+    "fp8_block": "fp8",
+    "int8": "int8",
+    "nvfp4": "fp4",
+    "mxfp4": "bf16",
+    "mxfp4_mxfp8": "fp8",
+    "w4a16": "bf16",
+    "w8a16": "bf16",
+}
+
+_WITHOUT_UNITS: Final[Mapping[str, str]] = {
+    "fp8": "w8a16",
+    "fp8_block": "w8a16",
+    "int8": "w8a16",
+    "nvfp4": "w4a16",
+}
+"""What engines fall back to where the accelerator has no units for a type: weights expanded to 16
+bits in the kernel (vLLM 0.33 marlin_utils_fp8.py, marlin_utils_fp4.py)."""
+
+_KIN: Final[Mapping[str, tuple[str, ...]]] = {
+    "w8a16": ("w4a16", "bf16"),
+    "w4a16": ("mxfp4", "bf16"),
+    "mxfp4": ("w4a16", "bf16"),
+    "mxfp4_mxfp8": ("mxfp4", "nvfp4", "bf16"),
+    "int8": ("fp8", "bf16"),
+    "fp8": ("fp8_block", "bf16"),
+    "fp8_block": ("fp8", "bf16"),
+    "nvfp4": ("fp8", "bf16"),
+}
+"""Types whose coefficients stand in for a type without a table, nearest first."""
+
+COLLECTIVES: Final = (
+    Kind.ALL_REDUCE,
+    Kind.ALL_GATHER,
+    Kind.REDUCE_SCATTER,
+    Kind.ALL_TO_ALL,
+    Kind.SEND,
+)
+
+
+COLLECTIVE_SPREAD: Final = 1.3
+"""Range of collectives: what engines' own tables of the same all-reduce differ by, at the median
+of sizes (scripts/fit_efficiency.py prints it)."""
+
+
+class Shares(NamedTuple):
+    """Coefficients of one kind of kernel and type on one accelerator.
+
+    Attributes:
+        compute: Share of peak arithmetic of a large product.
+        rows: Rows at which half of it is lost: m counts as m / (m + rows).
+        columns: The same for columns.
+        depth: The same for the summed dimension.
+        memory: Share of peak bandwidth of a large product.
+        pieces: Independent pieces at which half of the bandwidth is lost.
+        sharpness: Power p of how compute and memory time join: (c^p + m^p)^(1/p).
+        launch_seconds: Floor that a kernel takes however small.
+    """
+
+    compute: float
+    rows: float
+    columns: float
+    depth: float
+    memory: float
+    pieces: float
+    sharpness: float
+    launch_seconds: float
+
+
+class Link(NamedTuple):
+    """Coefficients of one kind of collective on one kind of link.
+
+    Attributes:
+        launch_seconds: Floor for two ranks.
+        rank_seconds: What each further rank adds.
+        share: Share of the link's peak that large messages reach.
+        sharpness: Power p of how floor and transfer join.
+    """
+
+    launch_seconds: float
+    rank_seconds: float
+    share: float
+    sharpness: float
+
+
+class Residual(NamedTuple):
+    """How the table kept for checking lies about a fit: measured over predicted at 10 and 90%."""
+
+    low: float
+    high: float
+
+    def widened(self, spread: float) -> Residual:
+        """The same range, a factor wider at both ends."""
+        return Residual(self.low / spread, self.high * spread)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Efficiency:
+    """Everything fitted for one accelerator.
+
+    Attributes:
+        key: Accelerator whose tables were fitted.
+        spread: Factor by which ranges widen: 1 for the accelerator's own tables, else how far
+            another's coefficients miss (each accelerator with tables left out in turn).
+        kernels: Coefficients by kind and type.
+        links: Coefficients by kind of collective.
+        residuals: Range of measured over predicted, by kind and type.
+    """
+
+    key: str
+    spread: float
+    kernels: Mapping[tuple[Kind, str], Shares]
+    links: Mapping[Kind, Link]
+    residuals: Mapping[tuple[Kind, str], Residual]
+
+
+class Duration(NamedTuple):
+    """Time of one operator, all its runs together.
+
+    Attributes:
+        seconds: The estimate.
+        low_seconds: Lower end of the range its table supports.
+        high_seconds: Upper end.
+        limiter: ``"compute"``, ``"bandwidth"``, ``"communication"`` or ``"launch"``.
+    """
+
+    seconds: float
+    low_seconds: float
+    high_seconds: float
+    limiter: str
+
+
+def kernel_parts(
+    shares: Any, flops: Any, num_bytes: Any, shape: Any, peak: float, bandwidth: float
+) -> tuple[Any, Any]:
+    """Seconds of arithmetic and of memory of a kernel (numbers, or arrays while fitting).
+
+    compute = FLOPs / (peak x share) x (1 + rows/m)(1 + columns/n)(1 + depth/k);
+    memory = bytes / (bandwidth x share) x (1 + pieces/w).
+    """
+    compute, rows, columns, depth, memory, pieces, _, _ = shares
+    m, n, k, w = shape
+    arithmetic = flops / (peak * compute) * (1 + rows / m) * (1 + columns / n) * (1 + depth / k)
+    return arithmetic, num_bytes / (bandwidth * memory) * (1 + pieces / w)
+
+
+def joined(first: Any, second: Any, sharpness: Any) -> Any:
+    """(a^p + b^p)^(1/p): the larger of two times for a large p, more when they overlap less."""
+    return (first**sharpness + second**sharpness) ** (1 / sharpness)
+
+
+def link_seconds(link: Any, volume: Any, ranks: Any, bandwidth: float) -> Any:
+    """Seconds of a collective whose busiest rank sends ``volume`` bytes over its own link."""
+    launch, rank, share, sharpness = link
+    return joined(launch + rank * (ranks - 2), volume / (bandwidth * share), sharpness)
+
+
+def sent_bytes(kind: Kind, message_bytes: Any, ranks: Any) -> Any:
+    """Bytes that a rank sends for a message of ``message_bytes`` (the whole buffer).
+
+    All-reduce as reduce-scatter and all-gather: 2 (n-1)/n; the others (n-1)/n; a send all of it.
+    """
+    if kind is Kind.SEND:
+        return message_bytes
+    once = message_bytes * (ranks - 1) / ranks
+    return 2 * once if kind is Kind.ALL_REDUCE else once
+
+
+def supported_arithmetic(arithmetic: str, accelerator: Accelerator) -> str:
+    """Type that products of a weight are made in on this accelerator."""
+    peaks = accelerator.flops_per_second
+    if arithmetic == "mxfp4" and "fp4" in peaks:  # activations converted to MXFP8 (gpt-oss)
+        return "mxfp4_mxfp8"
+    if _PEAKS[arithmetic] in peaks or _PEAKS[arithmetic] == "bf16":
+        return arithmetic
+    return _WITHOUT_UNITS.get(arithmetic, arithmetic)
+
+
+def peak_flops(arithmetic: str, accelerator: Accelerator) -> float:
+    """Dense peak of the units that a type runs on, in FLOPs a second.
+
+    Raises:
+        HardwareError: The accelerator's peak is not known.
+    """
+    peaks = accelerator.flops_per_second
+    found = peaks.get(_PEAKS[arithmetic]) or peaks.get("bf16") or peaks.get("fp16")
+    found = found or peaks.get("fp32")
+    if found is None:
+        raise HardwareError(
+            f"flops_per_second of {accelerator.key} holds nothing for 16-bit types, which speed "
+            f"rests on; describe the accelerator with its dense peak"
+        )
+    return found
+
+
+@lru_cache(maxsize=1)
+def _fitted() -> tuple[float, dict[tuple[str, str], Efficiency]]:
+    text = files("tokenroom.performance").joinpath("data/efficiency.json").read_text("utf-8")
+    found = {}
+    document = json.loads(text)
+    for key, item in document["accelerators"].items():
+        for engine in item["kernels"]:
+            kernels, residuals, links = {}, {}, {}
+            for source in ("any", engine):
+                for name, row in item["kernels"][source].items():
+                    kind, _, arithmetic = name.partition(":")
+                    at = (Kind(kind), arithmetic)
+                    kernels[at] = Shares(*row["coefficients"])
+                    residuals[at] = Residual(*row["check"]["range"])
+                for name, row in item["links"].get(source, {}).items():
+                    links[Kind(name)] = Link(*row["coefficients"])
+            found[key, engine] = Efficiency(
+                key=key, spread=1.0, kernels=kernels, links=links, residuals=residuals
+            )
+    return document["borrowed_spread"], found
+
+
+@lru_cache(maxsize=64)
+def _efficiency(accelerator_key: str, kin: _Traits, engine: str) -> Efficiency:
+    spread, fitted = _fitted()
+
+    def distance(key: str) -> tuple[bool, bool, float]:
+        other = _traits(find_accelerator(key))
+        return (
+            other.architecture != kin.architecture,
+            (other.link == "nvlink") != (kin.link == "nvlink"),
+            abs(log(kin.balance / other.balance)),
+        )
+
+    nearest = sorted({key for key, _ in fitted}, key=distance)
+    own = accelerator_key in nearest
+    if own:
+        nearest.sort(key=lambda key: key != accelerator_key)
+    found = fitted.get((nearest[0], engine)) or fitted[nearest[0], "any"]
+    kernels, links = dict(found.kernels), dict(found.links)
+    residuals = dict(found.residuals)
+    for key in nearest[1:]:  # kinds of which the nearest has no table
+        other = fitted[key, "any"]
+        known = {kind for kind, _ in kernels}
+        for at in (at for at in other.kernels if at[0] not in known):
+            kernels[at] = other.kernels[at]
+            residuals[at] = other.residuals[at].widened(spread)
+        for kind in other.links.keys() - links.keys():
+            links[kind] = other.links[kind]
+    return Efficiency(
+        key=found.key,
+        spread=1.0 if own else spread,
+        kernels=kernels,
+        links=links,
+        residuals=residuals,
+    )
+
+
+class _Traits(NamedTuple):
+    """What makes accelerators alike: the balance is FLOPs a byte where both limits meet."""
+
+    architecture: str
+    link: str
+    balance: float
+
+
+def _traits(accelerator: Accelerator) -> _Traits:
+    balance = peak_flops("bf16", accelerator) / bandwidth_of(accelerator)
+    return _Traits(accelerator.architecture, accelerator.link, balance)
+
+
+def bandwidth_of(accelerator: Accelerator) -> float:
+    """Peak memory bandwidth in bytes a second.
+
+    Raises:
+        HardwareError: It is not known.
+    """
+    bandwidth = accelerator.bandwidth_bytes_per_second
+    if bandwidth is None:
+        raise HardwareError(
+            f"bandwidth_bytes_per_second of {accelerator.key} is unknown, which speed rests on; "
+            f"describe the accelerator with it"
+        )
+    return bandwidth
+
+
+def efficiency_of(accelerator: Accelerator, engine: str = "any") -> Efficiency:
+    """What was fitted for an accelerator under an engine, or for the accelerator most like it.
+
+    Most alike: the same architecture, then the same kind of link, then the nearest ratio of
+    arithmetic to bandwidth. An engine without tables of its own gets what fits all of them.
+
+    Args:
+        accelerator: The GPU.
+        engine: ``"vllm"``, ``"sglang"``, ``"tensorrt_llm"``, or any other.
+
+    Raises:
+        HardwareError: Its peak or bandwidth is not known.
+    """
+    return _efficiency(accelerator.key, _traits(accelerator), engine)
+
+
+def kernel_shares(efficiency: Efficiency, kind: Kind, arithmetic: str) -> tuple[Shares, Residual]:
+    """Coefficients of a kernel: of its type, or of the nearest type with a table."""
+    for name in (arithmetic, *_KIN.get(arithmetic, ("bf16",))):
+        found = efficiency.kernels.get((kind, name))
+        if found is not None:
+            return found, efficiency.residuals[kind, name]
+    return efficiency.kernels[kind, "bf16"], efficiency.residuals[kind, "bf16"]
+
+
+def link_bandwidth(accelerator: Accelerator) -> float:
+    """One direction of the link to neighbours, or of PCIe where there is none, in bytes a second.
+
+    Raises:
+        HardwareError: Neither is known.
+    """
+    found = accelerator.link_bytes_per_second or accelerator.pcie_bytes_per_second
+    if found is None:
+        raise HardwareError(
+            f"link_bytes_per_second of {accelerator.key} is unknown, which the speed of more than "
+            f"one accelerator rests on; describe the accelerator with it"
+        )
+    return found
+
+
+def collective_seconds(
+    efficiency: Efficiency, operator: Operator, accelerator: Accelerator, per_node: int
+) -> float:
+    """Seconds of one collective: over the link inside a host, over the network beyond it.
+
+    Across hosts each accelerator sends what leaves its host over its own port, after the exchange
+    inside it (NCCL's hierarchical rings and trees).
+
+    Raises:
+        HardwareError: The link's bandwidth is not known.
+    """
+    kind = operator.kind
+    link = efficiency.links[Kind.ALL_GATHER if kind is Kind.SEND else kind]
+    inside = min(operator.ranks, per_node)
+    volume = sent_bytes(kind, operator.message_bytes, inside)
+    seconds: float = link_seconds(link, volume, inside, link_bandwidth(accelerator))
+    if operator.ranks > per_node:
+        hosts = -(-operator.ranks // per_node)
+        share = (
+            operator.message_bytes / inside
+            if kind is not Kind.ALL_TO_ALL
+            else (operator.message_bytes / operator.ranks)
+        )
+        outside = sent_bytes(kind, share, hosts) / (NETWORK_BYTES_PER_SECOND * link.share)
+        seconds += NETWORK_LAUNCH_SECONDS * log2(hosts) + outside
+    return seconds
+
+
+def operator_duration(
+    efficiency: Efficiency,
+    operator: Operator,
+    accelerator: Accelerator,
+    per_node: int,
+    overlap_seconds: float = 0.0,
+) -> Duration:
+    """Time of an operator, all its runs.
+
+    Tables time a kernel alone; in a step the start of one overlaps the end of the one before it by
+    ``overlap_seconds`` at most.
+
+    Raises:
+        HardwareError: A peak or bandwidth that it needs is not known.
+    """
+    times = operator.times
+    if operator.kind in COLLECTIVES:
+        seconds = times * collective_seconds(efficiency, operator, accelerator, per_node)
+        spread = efficiency.spread * COLLECTIVE_SPREAD
+        return Duration(seconds, seconds / spread, seconds * spread, "communication")
+    arithmetic = supported_arithmetic(operator.arithmetic, accelerator)
+    shares, residual = kernel_shares(efficiency, operator.kind, arithmetic)
+    bandwidth = bandwidth_of(accelerator)
+    if operator.kind is Kind.MEMORY:
+        work, moved = 0.0, operator.num_bytes / (bandwidth * shares.memory)
+        busy = moved
+    else:
+        peak = peak_flops(arithmetic, accelerator)
+        work, moved = kernel_parts(
+            shares, operator.flops, operator.num_bytes, operator.shape, peak, bandwidth
+        )
+        busy = joined(work, moved, shares.sharpness)
+    limiter = "compute" if work > moved else "bandwidth"
+    launch = max(0.0, shares.launch_seconds - overlap_seconds)
+    if launch > busy:
+        limiter = "launch"
+    seconds = times * (launch + busy)
+    low, high = residual.widened(efficiency.spread)
+    return Duration(seconds, seconds * low, seconds * high, limiter)

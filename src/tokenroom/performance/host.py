@@ -1,0 +1,50 @@
+"""What the host adds to a step: scheduling, preparing inputs, starting kernels, reading results.
+
+Times are fitted, one set an engine, on serving measurements (tests/performance says which rows
+were used and which were kept for checking). They hold for recent servers: on slow cores they grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class HostCost(NamedTuple):
+    """The host's part of a step.
+
+    Attributes:
+        step_seconds: Part of every step that the accelerators wait for: their launch and the
+            hand-over of sampled tokens.
+        sequence_seconds: The same for each request of the step.
+        prepare_seconds: Scheduling and preparing a step, hidden behind the step before where the
+            engine schedules ahead.
+        kernel_seconds: Starting one kernel from Python when no graph is replayed.
+        overlap_seconds: How much of a kernel's start the kernel before it hides when a graph is
+            replayed (programmatic dependent launch, CUDA programming guide 12, section 6.2).
+        mixes: Prompts and decoding requests share steps; otherwise prompts go first, alone.
+        request_seconds: From the arrival of a request to the engine and back to the client:
+            HTTP, tokenising, queues between processes.
+    """
+
+    step_seconds: float
+    sequence_seconds: float
+    prepare_seconds: float
+    kernel_seconds: float
+    overlap_seconds: float
+    mixes: bool
+    request_seconds: float
+
+
+_COSTS: Final[Mapping[str, HostCost]] = {
+    "vllm": HostCost(0.5e-3, 4e-6, 2e-3, 5e-6, 0.0, True, 15e-3),
+    "sglang": HostCost(0.3e-3, 4e-6, 1e-3, 5e-6, 0.0, False, 15e-3),
+    "tensorrt_llm": HostCost(0.3e-3, 4e-6, 1e-3, 5e-6, 0.0, True, 15e-3),
+    "llama_cpp": HostCost(0.1e-3, 5e-6, 0.0, 1e-6, 0.0, True, 1e-3),
+}
+_OTHER: Final = HostCost(0.5e-3, 4e-6, 2e-3, 5e-6, 0.0, True, 15e-3)
+
+
+def host_cost(engine: str) -> HostCost:
+    """The host's part under an engine; vLLM's for one that was not measured."""
+    return _COSTS.get(engine, _OTHER)

@@ -1,0 +1,277 @@
+"""What clients of a server see at a steady load: TTFT, TPOT and throughput, in closed form.
+
+``concurrency`` clients each keep one request in flight. In the time a request takes for its
+``output_tokens`` steps, every other client's request is replaced once on average, so each step
+carries concurrency / output_tokens prompts beside the decoding requests. Engines that mix prompts
+with decoding run them in one step within a token budget (chunked prefill, arXiv:2308.16369);
+others run prompts alone and decoding waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, exp
+from typing import Final
+
+from tokenroom.errors import DeploymentError
+from tokenroom.hardware.accelerator import Accelerator
+from tokenroom.models.spec import ModelSpec
+from tokenroom.performance.host import host_cost
+from tokenroom.performance.step_time import StepTime, step_time
+from tokenroom.performance.work import Chunk, Layout, StepWork
+
+_ROUNDS: Final = 2
+"""Times the share of clients that decode is found anew; it moves by less than 1% after that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Alike requests of clients that each keep one in flight.
+
+    Attributes:
+        input_tokens: Prompt of a request.
+        output_tokens: Tokens it gets.
+        concurrency: Clients of one replica (all its data-parallel ranks).
+        waves: Requests each client sends; all send their first at once, which then queue. None
+            for a server long in use.
+        lengths_vary: Requests end at different times, as real ones do. When all are alike, an
+            engine that runs prompts alone keeps them in step with each other for good: they all
+            begin to decode when the last prompt is done, and end together.
+
+    Raises:
+        DeploymentError: A count is not positive.
+    """
+
+    input_tokens: int
+    output_tokens: int
+    concurrency: int
+    waves: int | None = None
+    lengths_vary: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("input_tokens", "output_tokens", "concurrency", "waves"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise DeploymentError(f"{name} is {value}; it must be 1 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """What a load sees.
+
+    Attributes:
+        ttft_seconds: Mean time to the first token.
+        ttft_low_seconds: Lower end of its range.
+        ttft_high_seconds: Upper end.
+        tpot_seconds: Mean time of each further token.
+        tpot_low_seconds: Lower end of its range.
+        tpot_high_seconds: Upper end.
+        output_tokens_per_second: Of the replica.
+        tokens_per_second_per_user: What one client sees while it decodes.
+        tokens_per_second_per_accelerator: Output over all accelerators.
+        requests_per_second: Of the replica.
+        running: Requests that run at once, on average, of one data-parallel rank.
+        decode: A step without prompts.
+        prefill: A step with a prompt, and the decoding requests where the engine mixes them.
+    """
+
+    ttft_seconds: float
+    ttft_low_seconds: float
+    ttft_high_seconds: float
+    tpot_seconds: float
+    tpot_low_seconds: float
+    tpot_high_seconds: float
+    output_tokens_per_second: float
+    tokens_per_second_per_user: float
+    tokens_per_second_per_accelerator: float
+    requests_per_second: float
+    running: float
+    decode: StepTime
+    prefill: StepTime
+
+
+def ttft(
+    spec: ModelSpec,
+    layout: Layout,
+    accelerator: Accelerator,
+    input_tokens: int,
+    *,
+    engine: str = "any",
+    max_num_batched_tokens: int = 8192,
+    kv_dtype: str | None = None,
+) -> float:
+    """Seconds to the first token of one request on an idle server.
+
+    Raises:
+        DeploymentError: The layout does not divide the model.
+        HardwareError: A peak or bandwidth that it needs is not known.
+    """
+    size, steps = _chunks(input_tokens, max_num_batched_tokens)
+    work = StepWork(prefill=(Chunk(size, (input_tokens - size) // 2),))
+    one = step_time(spec, layout, accelerator, work, engine=engine, kv_dtype=kv_dtype)
+    return steps * one.seconds + host_cost(engine).request_seconds
+
+
+def tpot(
+    spec: ModelSpec,
+    layout: Layout,
+    accelerator: Accelerator,
+    context_tokens: float,
+    sequences: int,
+    *,
+    engine: str = "any",
+    kv_dtype: str | None = None,
+) -> float:
+    """Seconds of one decode step of ``sequences`` requests, with no prompts beside them.
+
+    Raises:
+        DeploymentError: The layout does not divide the model.
+        HardwareError: A peak or bandwidth that it needs is not known.
+    """
+    work = StepWork(
+        decode_sequences=sequences,
+        decode_context_tokens=context_tokens,
+        other_tokens=sequences * (layout.data_parallel_size - 1),
+    )
+    return step_time(spec, layout, accelerator, work, engine=engine, kv_dtype=kv_dtype).seconds
+
+
+def _chunks(tokens: int, budget: int) -> tuple[int, int]:
+    """Mean size of a prompt's chunks, and how many there are."""
+    steps = max(1, ceil(tokens / budget))
+    return ceil(tokens / steps), steps
+
+
+def speed(
+    spec: ModelSpec,
+    layout: Layout,
+    accelerator: Accelerator,
+    load: Load,
+    *,
+    engine: str = "any",
+    max_num_batched_tokens: int = 8192,
+    max_num_seqs: int | None = None,
+    kv_dtype: str | None = None,
+    cuda_graphs: bool = True,
+    asynchronous: bool = True,
+) -> Speed:
+    """TTFT, TPOT and throughput of one replica under a load.
+
+    A request decodes at a mean context of its prompt and half its output. While it decodes, the
+    prompts of all others pass by: they lengthen the steps they are in. A request whose
+    predecessor ends waits for the step in progress, then its prompt shares a step with those that
+    ended in the same step. Requests beyond ``max_num_seqs`` wait until another ends.
+
+    Args:
+        spec: The model, as it is loaded.
+        layout: How it is divided.
+        accelerator: The kind of GPU.
+        load: The requests.
+        engine: ``"vllm"``, ``"sglang"``, ``"tensorrt_llm"``, ``"llama_cpp"`` or any other.
+        max_num_batched_tokens: Token budget of a step of one data-parallel rank.
+        max_num_seqs: Requests that one data-parallel rank runs at once at most, by setting or by
+            its KV pool; None for no bound.
+        kv_dtype: Type of the cache, None for the checkpoint's.
+        cuda_graphs: Decode steps are replayed from graphs.
+        asynchronous: The host prepares a step while the accelerators run the one before.
+
+    Raises:
+        DeploymentError: The layout does not divide the model, or it has parts whose speed is not
+            modelled.
+        HardwareError: A peak or bandwidth that it needs is not known.
+    """
+    host = host_cost(engine)
+    copies, stages = layout.data_parallel_size, layout.pipeline_parallel_size
+    isl, osl = load.input_tokens, load.output_tokens
+    clients = load.concurrency / copies
+    admitted = clients if max_num_seqs is None else min(clients, max_num_seqs)
+    context = isl + osl / 2
+
+    def step(prompts: float, decoding: float) -> StepTime:
+        """A step of one of the ``stages`` groups of requests that follow each other."""
+        size, _ = _chunks(isl, max_num_batched_tokens)
+        tokens = round(min(prompts * size, max_num_batched_tokens))
+        chunks: tuple[Chunk, ...] = ()
+        if tokens:
+            whole = max(1, round(tokens / size))
+            chunks = (Chunk(ceil(tokens / whole), (isl - size) // 2),) * whole
+        sequences = round(decoding / stages)
+        work = StepWork(
+            prefill=chunks,
+            decode_sequences=max(sequences, 0 if chunks else 1),
+            decode_context_tokens=context,
+            other_tokens=(copies - 1) * (tokens + sequences),
+        )
+        return step_time(
+            spec,
+            layout,
+            accelerator,
+            work,
+            engine=engine,
+            kv_dtype=kv_dtype,
+            cuda_graphs=cuda_graphs,
+            asynchronous=asynchronous,
+        )
+
+    _, pieces = _chunks(isl, max_num_batched_tokens)
+    decoding = admitted
+    for _ in range(_ROUNDS):
+        arrivals = decoding / stages / osl * pieces  # chunks of prompts a step, on average
+        busy = 1 - exp(-arrivals)  # share of steps with any, when they end independently
+        together = min(arrivals / busy, max(1.0, max_num_batched_tokens * pieces / isl))
+        decode = step(0, decoding)
+        prefill = step(together, decoding if host.mixes else 0)
+        extra = arrivals / together
+        if host.mixes:
+            extra = min(extra, 1.0)
+            times = [
+                extra * mixed + (1 - extra) * plain
+                for mixed, plain in zip(_range(prefill), _range(decode), strict=True)
+            ]
+        else:
+            times = [
+                plain + extra * alone
+                for alone, plain in zip(_range(prefill), _range(decode), strict=True)
+            ]
+        waits = [
+            pieces * own + between / 2 + host.request_seconds
+            for own, between in zip(_range(prefill), times, strict=True)
+        ]
+        decoding = max(1.0, admitted * (osl * times[0]) / (osl * times[0] + waits[0]))
+    alone = step(1, 0)
+    if not (host.mixes or load.lengths_vary):
+        queue = (admitted - 1) / 2  # prompts before and after one's own, on average
+        times = [
+            plain + queue * pieces * own / osl
+            for own, plain in zip(_range(alone), _range(decode), strict=True)
+        ]
+        waits = [(queue + 1) * pieces * own + host.request_seconds for own in _range(alone)]
+        decoding = admitted
+    cycle = waits[0] + (osl - 1) * times[0]
+    queued = cycle * (clients - admitted) / admitted
+    first = (
+        (clients - 1) / 2 * pieces * alone.seconds
+    )  # all prompts at once: the mean waits for half of them
+    share = 0.0 if load.waves is None or not (host.mixes or load.lengths_vary) else 1 / load.waves
+    firsts = [wait + queued + share * first for wait in waits]
+    rate = load.concurrency / (cycle + queued)
+    output = rate * osl
+    return Speed(
+        ttft_seconds=firsts[0],
+        ttft_low_seconds=firsts[1],
+        ttft_high_seconds=firsts[2],
+        tpot_seconds=times[0],
+        tpot_low_seconds=times[1],
+        tpot_high_seconds=times[2],
+        output_tokens_per_second=output,
+        tokens_per_second_per_user=1 / times[0],
+        tokens_per_second_per_accelerator=output / layout.accelerators,
+        requests_per_second=rate,
+        running=decoding,
+        decode=decode,
+        prefill=prefill,
+    )
+
+
+def _range(step: StepTime) -> tuple[float, float, float]:
+    return step.seconds, step.low_seconds, step.high_seconds

@@ -1,0 +1,152 @@
+"""How long one step takes: its operators one after another, and the host that starts them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tokenroom.hardware.accelerator import Accelerator
+from tokenroom.models.spec import ModelSpec
+from tokenroom.performance.efficiency import (
+    Efficiency,
+    efficiency_of,
+    operator_duration,
+)
+from tokenroom.performance.host import HostCost, host_cost
+from tokenroom.performance.operators import step_operators
+from tokenroom.performance.work import Layout, Operator, StepWork
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What operators of one name take of a step.
+
+    Attributes:
+        seconds: Their time together.
+        limiter: What holds the most of it: ``"compute"``, ``"bandwidth"``, ``"communication"`` or
+            ``"launch"``.
+    """
+
+    seconds: float
+    limiter: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """Time of one step.
+
+    Attributes:
+        seconds: The estimate: what the accelerators take, or the host where it is slower.
+        low_seconds: Lower end of the range that tables held out of the fits support.
+        high_seconds: Upper end.
+        device_seconds: The operators alone.
+        host_seconds: The host's part alone.
+        operators: Time by operator, longest first.
+        limiter: What holds the most time: ``"compute"``, ``"bandwidth"``, ``"communication"``,
+            ``"launch"`` or ``"host"``.
+    """
+
+    seconds: float
+    low_seconds: float
+    high_seconds: float
+    device_seconds: float
+    host_seconds: float
+    operators: Mapping[str, Share]
+    limiter: str
+
+
+def step_time(
+    spec: ModelSpec,
+    layout: Layout,
+    accelerator: Accelerator,
+    work: StepWork,
+    *,
+    engine: str = "any",
+    kv_dtype: str | None = None,
+    cuda_graphs: bool = True,
+    asynchronous: bool = True,
+) -> StepTime:
+    """Time of one step of an engine.
+
+    Ranges of operators are joined as if they erred together, which overstates the range of the
+    sum a little and never understates it.
+
+    Args:
+        spec: The model, as it is loaded.
+        layout: How it is divided.
+        accelerator: The kind of GPU.
+        work: Requests of the step on one data-parallel rank.
+        engine: Whose kernels and host: ``"vllm"``, ``"sglang"``, ``"tensorrt_llm"``,
+            ``"llama_cpp"`` or any other.
+        kv_dtype: Type of the cache, None for the checkpoint's.
+        cuda_graphs: Decode steps are replayed from graphs.
+        asynchronous: The host prepares a step while the accelerators run the one before.
+
+    Raises:
+        DeploymentError: The layout does not divide the model, or it has parts whose speed is not
+            modelled.
+        HardwareError: A peak or bandwidth that it needs is not known.
+    """
+    operators = step_operators(spec, layout, work, kv_dtype=kv_dtype)
+    efficiency = efficiency_of(accelerator, engine)
+    return _timed(
+        operators,
+        efficiency,
+        accelerator,
+        layout,
+        host_cost(engine),
+        work,
+        cuda_graphs and not work.prefill,
+        asynchronous,
+    )
+
+
+def _timed(
+    operators: tuple[Operator, ...],
+    efficiency: Efficiency,
+    accelerator: Accelerator,
+    layout: Layout,
+    host: HostCost,
+    work: StepWork,
+    replayed: bool,
+    asynchronous: bool,
+) -> StepTime:
+    per_node = layout.per_node
+    device = low = high = 0.0
+    launches = 0
+    limits: dict[str, dict[str, float]] = {}
+    totals: dict[str, float] = {}
+    overlap = host.overlap_seconds if replayed else 0.0
+    for operator in operators:
+        took = operator_duration(efficiency, operator, accelerator, per_node, overlap)
+        seconds, limiter, name = took.seconds, took.limiter, operator.name
+        device += seconds
+        low += took.low_seconds
+        high += took.high_seconds
+        launches += operator.times
+        totals[limiter] = totals.get(limiter, 0.0) + seconds
+        by_limiter = limits.setdefault(name, {})
+        by_limiter[limiter] = by_limiter.get(limiter, 0.0) + seconds
+    prepare = host.prepare_seconds + (0.0 if replayed else launches * host.kernel_seconds)
+    gap = host.step_seconds + host.sequence_seconds * work.sequences
+    if asynchronous:
+        busy, wait = max(device, prepare), gap
+    else:
+        busy, wait = max(device, prepare), gap + host.prepare_seconds
+    hosted = wait + max(0.0, prepare - device)
+    totals["host"] = hosted
+    shares_of = {
+        name: Share(
+            seconds=sum(by_limiter.values()), limiter=max(by_limiter, key=by_limiter.__getitem__)
+        )
+        for name, by_limiter in limits.items()
+    }
+    return StepTime(
+        seconds=busy + wait,
+        low_seconds=max(low, prepare) + wait,
+        high_seconds=max(high, prepare) + wait,
+        device_seconds=device,
+        host_seconds=hosted,
+        operators=dict(sorted(shares_of.items(), key=lambda item: -item[1].seconds)),
+        limiter=max(totals, key=totals.__getitem__),
+    )

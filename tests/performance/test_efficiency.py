@@ -1,0 +1,132 @@
+"""Operators never beat the hardware, coefficients are found or borrowed, and gaps are errors."""
+
+import json
+from dataclasses import replace
+from importlib.resources import files
+
+import pytest
+
+from tokenroom import Accelerator, find_accelerator, load_model
+from tokenroom.errors import HardwareError
+from tokenroom.performance.efficiency import (
+    Efficiency,
+    bandwidth_of,
+    efficiency_of,
+    kernel_shares,
+    operator_duration,
+    peak_flops,
+    sent_bytes,
+    supported_arithmetic,
+)
+from tokenroom.performance.operators import step_operators
+from tokenroom.performance.work import Chunk, Kind, Layout, Operator, StepWork
+
+FITTED = json.loads(
+    files("tokenroom.performance").joinpath("data/efficiency.json").read_text("utf-8")
+)
+ENGINES = ("vllm", "sglang", "tensorrt_llm", "any")
+
+
+def all_reduce(message_bytes: float, ranks: int) -> Operator:
+    return Operator(
+        name="all_reduce",
+        kind=Kind.ALL_REDUCE,
+        arithmetic="bf16",
+        times=1,
+        flops=0,
+        num_bytes=0,
+        message_bytes=message_bytes,
+        ranks=ranks,
+    )
+
+
+def seconds(efficiency: Efficiency, operator: Operator, accelerator: Accelerator) -> float:
+    return operator_duration(efficiency, operator, accelerator, 8).seconds
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("key", sorted(FITTED["accelerators"]))
+def test_no_operator_beats_the_hardware(key: str, engine: str) -> None:
+    accelerator = find_accelerator(key)
+    efficiency = efficiency_of(accelerator, engine)
+    assert efficiency.spread == 1
+    mixed = StepWork(prefill=(Chunk(3000, 500),), decode_sequences=64, decode_context_tokens=2000)
+    for name in ("llama-3.1-8b", "deepseek-ai/DeepSeek-R1", "Qwen/Qwen3.5-397B-A17B"):
+        for operator in step_operators(load_model(name), Layout(), mixed):
+            took = operator_duration(efficiency, operator, accelerator, 8)
+            arithmetic = supported_arithmetic(operator.arithmetic, accelerator)
+            floor = max(
+                operator.flops / peak_flops(arithmetic, accelerator),
+                operator.num_bytes / bandwidth_of(accelerator),
+            )
+            assert took.seconds >= floor * operator.times
+            assert took.low_seconds <= took.high_seconds
+
+
+@pytest.mark.parametrize("key", sorted(FITTED["accelerators"]))
+def test_every_fit_names_its_tables_and_its_residuals(key: str) -> None:
+    for rows in FITTED["accelerators"][key]["kernels"].values():
+        for row in rows.values():
+            assert row["fitted_on"]
+            assert row["check"]["rows"] > 0
+            assert len(row["coefficients"]) == 8
+            assert not set(row["fitted_on"]) & set(row["checked_on"]) or len(row["fitted_on"]) == 1
+    assert "Apache-2.0" in FITTED["source"]
+
+
+def test_a_card_without_tables_borrows_from_the_most_alike_with_a_wider_range() -> None:
+    card = find_accelerator("rtx-4090")
+    efficiency = efficiency_of(card, "vllm")
+    assert efficiency.key == "l40s"
+    assert efficiency.spread > 1
+    own = efficiency_of(find_accelerator("l40s"), "vllm")
+    assert efficiency.kernels == own.kernels
+
+
+def test_an_engine_without_tables_gets_what_fits_all() -> None:
+    accelerator = find_accelerator("h100-sxm-80gb")
+    assert efficiency_of(accelerator, "llama_cpp") == efficiency_of(accelerator, "any")
+    ours, everyones = efficiency_of(accelerator, "vllm"), efficiency_of(accelerator, "any")
+    at = (Kind.GROUPED_GEMM, "fp8_block")
+    assert ours.kernels[at] != everyones.kernels[at]
+
+
+def test_types_without_units_or_tables() -> None:
+    hopper, ampere = find_accelerator("h100-sxm-80gb"), find_accelerator("a100-sxm-80gb")
+    assert supported_arithmetic("fp8", ampere) == "w8a16"
+    assert supported_arithmetic("nvfp4", hopper) == "w4a16"
+    assert supported_arithmetic("mxfp4", hopper) == "mxfp4"
+    assert supported_arithmetic("mxfp4", find_accelerator("b200-sxm-180gb")) == "mxfp4_mxfp8"
+    efficiency = efficiency_of(hopper)
+    assert kernel_shares(efficiency, Kind.GEMM, "int8") == kernel_shares(
+        efficiency, Kind.GEMM, "fp8"
+    )
+    assert kernel_shares(efficiency, Kind.GEMM, "w8a16") == kernel_shares(
+        efficiency, Kind.GEMM, "bf16"
+    )
+
+
+def test_messages_take_longer_the_larger_and_the_farther() -> None:
+    accelerator = find_accelerator("h100-sxm-80gb")
+    efficiency = efficiency_of(accelerator, "vllm")
+    times = [seconds(efficiency, all_reduce(2**power, 8), accelerator) for power in range(10, 30)]
+    assert times == sorted(times)
+    assert 2e-6 < times[0] < 2e-5
+    large = 2**28
+    moved = sent_bytes(Kind.ALL_REDUCE, large, 8)
+    assert moved == 2 * 7 / 8 * large
+    assert times[-1] * 2 > moved / 450e9
+    inside = operator_duration(efficiency, all_reduce(large, 8), accelerator, 8).seconds
+    outside = operator_duration(efficiency, all_reduce(large, 16), accelerator, 8).seconds
+    assert outside > inside
+
+
+def test_unknown_peaks_are_said() -> None:
+    accelerator = find_accelerator("h100-sxm-80gb")
+    with pytest.raises(HardwareError, match="bandwidth_bytes_per_second"):
+        efficiency_of(replace(accelerator, key="x", bandwidth_bytes_per_second=None))
+    with pytest.raises(HardwareError, match="flops_per_second"):
+        efficiency_of(replace(accelerator, key="x", flops_per_second={}))
+    lonely = replace(accelerator, link_bytes_per_second=None, pcie_bytes_per_second=None)
+    with pytest.raises(HardwareError, match="link_bytes_per_second"):
+        seconds(efficiency_of(accelerator), all_reduce(1024, 2), lonely)

@@ -1,0 +1,132 @@
+"""Steps: sums, limits, laws; and the closed form of a load."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenroom import find_accelerator, load_model
+from tokenroom.errors import DeploymentError
+from tokenroom.models.quantization.hypothetical import what_if
+from tokenroom.performance.load import Load, Speed, speed, tpot, ttft
+from tokenroom.performance.step_time import StepTime, step_time
+from tokenroom.performance.work import Chunk, Layout, StepWork
+
+H100 = find_accelerator("h100-sxm-80gb")
+LLAMA = load_model("llama-3.1-8b")
+
+
+def decode(sequences: int, context: int = 1000, engine: str = "vllm") -> StepTime:
+    work = StepWork.decoding([context] * sequences)
+    return step_time(LLAMA, Layout(), H100, work, engine=engine)
+
+
+def served(concurrency: int, engine: str = "vllm", **changes: object) -> Speed:
+    load = Load(input_tokens=1024, output_tokens=256, concurrency=concurrency)
+    return speed(LLAMA, Layout(), H100, load, engine=engine, **changes)  # type: ignore[arg-type]
+
+
+def test_one_request_decodes_at_the_speed_of_memory() -> None:
+    step = decode(1)
+    assert step.limiter == "bandwidth"
+    assert step.seconds > 2 * LLAMA.parameters_total / 3.35e12
+    assert step.seconds < 1.6 * 2 * LLAMA.parameters_total / 3.35e12
+    assert step.low_seconds <= step.seconds <= step.high_seconds
+    assert sum(share.seconds for share in step.operators.values()) == pytest.approx(
+        step.device_seconds
+    )
+    assert next(iter(step.operators)).endswith("gate_up_proj")
+
+
+def test_a_long_prompt_is_limited_by_arithmetic() -> None:
+    step = step_time(LLAMA, Layout(), H100, StepWork(prefill=(Chunk(8192),)), engine="vllm")
+    assert step.limiter == "compute"
+    assert step.seconds > 2 * 7e9 * 8192 / 989.4e12
+
+
+def test_many_cards_and_one_request_wait_for_each_other() -> None:
+    layout = Layout(tensor_parallel_size=8)
+    step = step_time(LLAMA, layout, H100, StepWork.decoding([100]), engine="vllm")
+    assert step.operators["all_reduce"].limiter == "communication"
+    assert step.operators["all_reduce"].seconds > 0.15 * step.device_seconds
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 500), st.integers(1, 500), st.integers(1, 30000), st.integers(0, 30000))
+def test_more_work_never_takes_less_time(few: int, more: int, context: int, longer: int) -> None:
+    small, large = decode(few, context), decode(few + more, context + longer)
+    assert large.device_seconds >= small.device_seconds
+
+
+def test_fewer_bits_decode_faster() -> None:
+    work = StepWork.decoding([500])
+    times = [
+        step_time(spec, Layout(), H100, work).seconds
+        for spec in (LLAMA, what_if(LLAMA, "fp8"), what_if(LLAMA, "awq"))
+    ]
+    assert times == sorted(times, reverse=True)
+
+
+def test_without_graphs_or_asynchronous_scheduling_a_step_is_longer() -> None:
+    work = StepWork.decoding([500])
+    usual = step_time(LLAMA, Layout(), H100, work, engine="vllm")
+    eager = step_time(LLAMA, Layout(), H100, work, engine="vllm", cuda_graphs=False)
+    waiting = step_time(LLAMA, Layout(), H100, work, engine="vllm", asynchronous=False)
+    assert eager.seconds >= usual.seconds
+    assert waiting.seconds > usual.seconds
+
+
+def test_load_keeps_little_s_law() -> None:
+    for concurrency in (1, 16, 128):
+        found = served(concurrency)
+        cycle = found.ttft_seconds + 255 * found.tpot_seconds
+        assert found.requests_per_second * cycle == pytest.approx(concurrency)
+        assert found.output_tokens_per_second == pytest.approx(256 * found.requests_per_second)
+        assert found.tpot_low_seconds <= found.tpot_seconds <= found.tpot_high_seconds
+        assert found.ttft_low_seconds <= found.ttft_seconds <= found.ttft_high_seconds
+        assert found.running <= concurrency
+
+
+def test_concurrency_buys_throughput_with_latency() -> None:
+    steps = [served(concurrency) for concurrency in (1, 4, 16, 64, 256)]
+    throughput = [step.output_tokens_per_second for step in steps]
+    assert throughput == sorted(throughput)
+    assert [step.tpot_seconds for step in steps] == sorted(step.tpot_seconds for step in steps)
+
+
+def test_requests_beyond_the_bound_wait_and_throughput_stays() -> None:
+    bound, beyond = served(32, max_num_seqs=32), served(64, max_num_seqs=32)
+    assert beyond.tpot_seconds == pytest.approx(bound.tpot_seconds, rel=0.02)
+    assert beyond.ttft_seconds > 10 * bound.ttft_seconds
+    assert beyond.requests_per_second == pytest.approx(bound.requests_per_second, rel=0.02)
+
+
+def test_prompts_alone_keep_alike_requests_in_step() -> None:
+    alike = Load(input_tokens=1024, output_tokens=128, concurrency=64, lengths_vary=False)
+    varied = Load(input_tokens=1024, output_tokens=128, concurrency=64)
+    together = speed(LLAMA, Layout(), H100, alike, engine="sglang")
+    apart = speed(LLAMA, Layout(), H100, varied, engine="sglang")
+    assert together.ttft_seconds > 5 * apart.ttft_seconds
+    assert together.tpot_seconds < apart.tpot_seconds
+
+
+def test_one_request_alone() -> None:
+    first = ttft(LLAMA, Layout(), H100, 4096, engine="vllm")
+    assert first > 2 * 7e9 * 4096 / 989.4e12
+    assert tpot(LLAMA, Layout(), H100, 1000, 8, engine="vllm") == decode(8).seconds
+    pieces = ttft(LLAMA, Layout(), H100, 4096, engine="vllm", max_num_batched_tokens=512)
+    assert pieces > first
+
+
+def test_pipeline_stages_follow_each_other() -> None:
+    load = Load(input_tokens=512, output_tokens=128, concurrency=64)
+    one = speed(LLAMA, Layout(), H100, load, engine="vllm")
+    two = speed(LLAMA, Layout(pipeline_parallel_size=2), H100, load, engine="vllm")
+    assert two.tpot_seconds < one.tpot_seconds * 1.2
+    assert two.tokens_per_second_per_accelerator < one.tokens_per_second_per_accelerator
+
+
+@pytest.mark.parametrize("name", ["input_tokens", "output_tokens", "concurrency", "waves"])
+def test_loads_that_cannot_be(name: str) -> None:
+    values = {"input_tokens": 10, "output_tokens": 10, "concurrency": 1, name: 0}
+    with pytest.raises(DeploymentError, match=f"{name} is 0"):
+        Load(**values)
