@@ -13,7 +13,7 @@ import pytest
 from tokenroom.engines.sglang.cells import attention_cell, elements_bytes, latent_cell
 from tokenroom.engines.sglang.compressed import compressed_costs
 from tokenroom.engines.sglang.pools import (
-    WindowPool,
+    DEFAULT_WINDOW_RATIO,
     has_window_pool,
     max_running_requests,
     token_pools,
@@ -53,14 +53,14 @@ def _cells(case: dict[str, Any]) -> list[Any]:
     found = []
     for layers, window in ((case["full"], None), (case["window"], 128)):
         if layers:
-            mixer = Attention(
+            heads = Attention(
                 num_heads=64,
                 num_kv_heads=case["heads"],
                 head_dim=case["head_dim"],
                 value_head_dim=case["value_dim"],
                 window=window,
             )
-            found.append(attention_cell(mixer, layers, dtype, ranks, _NEWEST))
+            found.append(attention_cell(heads, layers, dtype, ranks, _NEWEST))
     return found
 
 
@@ -72,12 +72,12 @@ def test_pools_hold_the_tokens_of_the_engines_own_configurators() -> None:
         cells = _cells(case)
         cell = sum(item.num_bytes for item in cells)
         draft = int(cell * case["draft"] / case["full"]) if case["draft"] else 0
-        window = WindowPool(window=128) if case["window"] else None
+        window_ratio = DEFAULT_WINDOW_RATIO if case["window"] else None
         pools = token_pools(
             case["available_bytes"],
             cells,
             page_size=case["page_size"],
-            window=window,
+            window_ratio=window_ratio,
             draft_bytes_per_token=draft,
         )
         if pools.max_total_num_tokens != case["max_total"] or (

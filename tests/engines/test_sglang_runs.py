@@ -36,7 +36,8 @@ def _predicted(run: dict[str, Any]) -> FitResult:
 
 
 def _error(run: dict[str, Any]) -> float:
-    return abs(_predicted(run).plan.kv_pool_tokens / run["tokens"] - 1)
+    tokens: float = run["tokens"]
+    return abs(_predicted(run).plan.kv_pool_tokens / tokens - 1)
 
 
 @pytest.mark.parametrize("run", _RUNS, ids=lambda run: run["id"])
@@ -72,7 +73,7 @@ def test_tokens_follow_from_the_engines_own_free_memory(run: dict[str, Any]) -> 
     after = run["avail_after_load_gib"] * GIB
     before = after + run["weights_gib"] * GIB
     rest = round(after - before * (1 - plan.resolved.mem_fraction_static))
-    pools = token_pools(rest, plan.parts[0].cells, page_size=1, window=None)
+    pools = token_pools(rest, plan.parts[0].cells, page_size=1, window_ratio=None)
     assert pools.max_total_num_tokens == pytest.approx(run["tokens"], rel=0.001)
 
 

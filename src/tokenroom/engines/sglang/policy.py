@@ -28,7 +28,6 @@ from tokenroom.engines.sglang.compressed import compressed_costs, compressed_poo
 from tokenroom.engines.sglang.defaults import parallel_sizes, resolve
 from tokenroom.engines.sglang.plan import SGLangPlan, StagePools, smallest_pools
 from tokenroom.engines.sglang.pools import (
-    WindowPool,
     has_window_pool,
     max_running_requests,
     token_pools,
@@ -59,7 +58,7 @@ from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.memory.activations import terms_bytes
 from tokenroom.models.quantization import dtype_bytes
-from tokenroom.models.spec import Attention, Layer, ModelSpec, Role
+from tokenroom.models.spec import Layer, ModelSpec, Role
 from tokenroom.units import MIB
 
 _SHARED_NAMES: Final = {
@@ -452,15 +451,9 @@ def _parts(deployment: Deployment, rank: int, weights: Mapping[str, int]) -> Sta
         )
         draft_bytes = 0
     else:
-        window = None
-        if has_window_pool(spec.architecture, cells, rules, disabled=not resolved.hybrid_swa):
-            sizes = [
-                mixer.window
-                for layer in layers
-                for mixer in layer.mixers
-                if isinstance(mixer, Attention) and mixer.window is not None
-            ]
-            window = WindowPool(window=max(sizes), ratio=resolved.swa_full_tokens_ratio)
+        windowed = has_window_pool(
+            spec.architecture, cells, rules, disabled=not resolved.hybrid_swa
+        )
         draft_bytes = 0
         drafts = len(_draft_layers(deployment))
         if drafts and rules.since(0, 5, 14) and layers:
@@ -470,7 +463,7 @@ def _parts(deployment: Deployment, rank: int, weights: Mapping[str, int]) -> Sta
             token_bytes,
             cells,
             page_size=resolved.page_size,
-            window=window,
+            window_ratio=resolved.swa_full_tokens_ratio if windowed else None,
             draft_bytes_per_token=draft_bytes,
         )
     return StagePools(

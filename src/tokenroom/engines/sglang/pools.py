@@ -19,7 +19,6 @@ from tokenroom.engines.sglang.rules import VersionRules
 DEFAULT_WINDOW_RATIO: Final = 0.8
 """``--swa-full-tokens-ratio``: tokens of window layers against tokens of full layers."""
 
-_EVICTION_INTERVAL: Final = 1
 _FEWEST_REQUESTS: Final = 2048
 _MOST_REQUESTS: Final = 4096
 _REQUESTS_PER_CONTEXT: Final = 512
@@ -47,9 +46,6 @@ _HYBRID_SINCE: Final[Mapping[str, tuple[int, ...]]] = {
 """Since when an architecture has a pool of its own for window layers (``is_hybrid_swa_model``);
 others charge a window layer for every token."""
 
-_WINDOW_OFF_SINCE: Final = (0, 5, 8)
-_GPT_OSS_OFF_BEFORE: Final = (0, 5, 8)
-
 
 def has_window_pool(
     architecture: str, cells: Sequence[Cell], rules: VersionRules, *, disabled: bool
@@ -59,22 +55,6 @@ def has_window_pool(
     if disabled or since is None or rules.version < since:
         return False
     return any(cell.kind == "sliding_window" for cell in cells)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowPool:
-    """How the pool of window layers is sized.
-
-    Attributes:
-        window: Tokens of the window.
-        ratio: ``swa_full_tokens_ratio``.
-        cap_tokens: Tokens that ``max_running_requests`` may hold at worst, None when the ratio
-            rules.
-    """
-
-    window: int
-    ratio: float = DEFAULT_WINDOW_RATIO
-    cap_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,40 +72,12 @@ class TokenPools:
     bytes_per_token: float
 
 
-def window_request_cap(
-    *,
-    page_size: int,
-    window: int,
-    max_running_requests: int,
-    chunked_prefill_size: int,
-    draft_tokens: int | None,
-    draft_allocation: int,
-    overlap: bool,
-) -> int:
-    """Window slots that the scheduler holds at worst (``compute_swa_request_cap``).
-
-    Args:
-        page_size: Tokens of a page.
-        window: The sliding window.
-        max_running_requests: Of one copy of attention.
-        chunked_prefill_size: Tokens of a chunk.
-        draft_tokens: Tokens verified at once, None without speculative decoding.
-        draft_allocation: Tokens allocated for a decode step when drafting.
-        overlap: The overlap scheduler runs: two chunks are in flight.
-    """
-    trailing = window + _EVICTION_INTERVAL * (draft_tokens or 1) + page_size
-    decode = page_size if draft_tokens is None else draft_allocation * (2 if overlap else 1)
-    in_flight = 2 if overlap else 1
-    requests = max(1, max_running_requests)
-    return (trailing + decode) * requests + in_flight * chunked_prefill_size + page_size
-
-
 def token_pools(
     available_bytes: int,
     cells: Sequence[Cell],
     *,
     page_size: int,
-    window: WindowPool | None,
+    window_ratio: float | None,
     draft_bytes_per_token: int = 0,
 ) -> TokenPools:
     """Pools that ``available_bytes`` hold.
@@ -134,11 +86,12 @@ def token_pools(
         available_bytes: What is left for them on the rank.
         cells: Its layers.
         page_size: Tokens of a page; pools are whole pages.
-        window: Window layers have a pool of their own.
+        window_ratio: ``swa_full_tokens_ratio`` where window layers have a pool of their own, None
+            elsewhere.
         draft_bytes_per_token: Cells of the draft's own pool.
     """
     available = max(0, available_bytes)
-    if window is None:
+    if window_ratio is None:
         cell = sum(item.num_bytes for item in cells) + draft_bytes_per_token
         charged = cell - sum(item.uncharged_bytes for item in cells)
         tokens = available // charged if charged else 0
@@ -154,22 +107,12 @@ def token_pools(
         tokens = available // cell // page_size * page_size
         return TokenPools(max_total_num_tokens=tokens, window_tokens=tokens, bytes_per_token=cell)
     full += draft_bytes_per_token
-    if window.cap_tokens is not None:
-        capped = -(-window.cap_tokens // page_size) * page_size
-        tokens = max(0, available - capped * windowed) // full // page_size * page_size
-        return TokenPools(max_total_num_tokens=tokens, window_tokens=capped, bytes_per_token=full)
-    cell_bytes = full + window.ratio * windowed
+    cell_bytes = full + window_ratio * windowed
     tokens = int(available // cell_bytes) // page_size * page_size
-    return with_window(tokens, cell_bytes, window, page_size)
-
-
-def with_window(
-    tokens: int, bytes_per_token: float, window: WindowPool, page_size: int
-) -> TokenPools:
-    """Pools for that many tokens of the full layers."""
-    windowed = int(tokens * window.ratio) // page_size * page_size
     return TokenPools(
-        max_total_num_tokens=tokens, window_tokens=windowed, bytes_per_token=bytes_per_token
+        max_total_num_tokens=tokens,
+        window_tokens=int(tokens * window_ratio) // page_size * page_size,
+        bytes_per_token=cell_bytes,
     )
 
 
