@@ -291,6 +291,7 @@ def fit(
             f"settings is {shown(settings)}; give {policy.name}'s own settings object, or single "
             f"settings by name, such as max_model_len=8192"
         )
+    _check_once(given, engine_settings)
     asked = policy.settings(settings, given | engine_settings)
     check_bounds(asked)
     node = policy.place(_accelerator(gpu), count, asked, used_bytes)
@@ -362,6 +363,16 @@ def _check_positive(field: str, value: int | None, largest: int = MAX_TOKENS) ->
         raise DeploymentError(f"{field} is {shown(value)}; it must be a whole number of at least 1")
     if value > largest:
         raise DeploymentError(f"{field} is {shown(value)}; give at most {largest:,}")
+
+
+def _check_once(given: Mapping[str, Any], engine_settings: Mapping[str, Any]) -> None:
+    """Refuse a setting given under two names with different values."""
+    for name in given.keys() & engine_settings.keys():
+        if given[name] != engine_settings[name]:
+            raise DeploymentError(
+                f"{name} is given twice, as {given[name]!r} and as "
+                f"{engine_settings[name]!r}; give one"
+            )
 
 
 def _check_node(node: Node) -> None:

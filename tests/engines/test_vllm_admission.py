@@ -95,7 +95,7 @@ def test_lists_are_taken_for_tuples() -> None:
         (("ngram", 0), _MODEL, "0.33.0", "give at least 1"),
         (("ngram", -3), _MODEL, "0.33.0", "num_speculative_tokens is -3"),
         (("mtp", 1), _MODEL, "0.33.0", "has no blocks for multi-token prediction"),
-        (("ngram", 600), _MODEL, "0.33.0", "draft at most 511, or raise max_cudagraph"),
+        (("ngram", 600), _MODEL, "0.30.0", "draft at most 511, or raise max_cudagraph"),
         (("draft_model", 3), _MODEL, "0.12.0", "does not run; use ngram"),
     ],
 )
@@ -120,3 +120,31 @@ def test_every_setting_is_listed_with_its_origin() -> None:
     assert settings["speculative.num_speculative_tokens"][:2] == (4, "user")
     assert settings["hf_overrides"][:2] == ({"max_position_embeddings": 4096}, "user")
     assert settings["max_num_scheduled_tokens"][:2] == (1024, "user")
+
+
+def test_the_longest_length_is_listed_as_it_ran() -> None:
+    result = fit(_MODEL, "rtx-4090", max_model_len=-1)
+    setting = result.deployment.settings["max_model_len"]
+    assert setting.value == result.plan.max_model_len < 131072
+    assert (setting.origin, setting.reason) == ("engine", "auto: the longest that fits")
+
+
+def test_a_setting_is_not_given_twice() -> None:
+    with pytest.raises(DeploymentError, match="tensor_parallel_size is given twice, as 2 and as 4"):
+        fit(_MODEL, "8xH100", tp=2, tensor_parallel_size=4)
+    assert fit(_MODEL, "8xH100", tp=2, tensor_parallel_size=2).verdict == "fits"
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "sentence"),
+    [
+        ("deepseek-ai/DeepSeek-V3.2", {}, "use a GPU of compute capability 9.0 or 10.0 or 12.0"),
+        (_MODEL, {"kv": "nvfp4"}, "use kv_cache_dtype auto or kv_cache_dtype fp8$"),
+        (_MODEL, {"block_size": 24}, "use no block_size$"),
+    ],
+)
+def test_no_backend_says_what_would_help(
+    model: str, settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(DeploymentError, match=sentence):
+        fit(model, "8xA100 80GB", **settings)

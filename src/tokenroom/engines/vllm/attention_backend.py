@@ -9,7 +9,7 @@ depends on them (FlashInfer, FlashMLA, FlashAttention) and as absent otherwise (
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tokenroom.errors import DeploymentError
@@ -17,6 +17,7 @@ from tokenroom.errors import DeploymentError
 DEFAULT_BLOCK_SIZE: Final = 16
 """``CacheConfig.DEFAULT_BLOCK_SIZE``."""
 
+_GENERATIONS: Final = {"8.9": (8, 9), "9.0": (9, 0), "10.0": (10, 0), "12.0": (12, 0)}
 _HALF: Final = frozenset({"float16", "bfloat16"})
 _PLAIN_KV: Final = frozenset({"auto", "float16", "bfloat16"})
 _FP8_KV: Final = frozenset({"fp8", "fp8_e4m3"})
@@ -332,22 +333,57 @@ def choose_backend(query: AttentionQuery, selected: str | None = None) -> Attent
         if not _serves(backend, query):
             raise DeploymentError(
                 f"attention_backend is {selected}, which does not serve this model on compute "
-                f"capability {_capability(query)} with a {query.kv_cache_dtype} cache; leave the "
-                f"choice to the engine"
+                f"capability {_capability(query)} with kv_cache_dtype {query.kv_cache_dtype}; "
+                f"leave the choice to the engine"
             )
         return backend
     if selected is not None:  # one that tokenroom does not know: assume it takes 16-token blocks
         return AttentionBackend(name=selected, supports=lambda _: True, latent=query.latent)
+    found = _first_that_serves(query)
+    if found is not None:
+        return found
+    raise DeploymentError(
+        f"no attention backend of vLLM {'.'.join(map(str, query.version))} serves this model with "
+        f"kv_cache_dtype {query.kv_cache_dtype}, dtype {query.dtype} and block_size "
+        f"{query.block_size or 'unset'} on compute capability {_capability(query)}; "
+        f"{_remedy(query)}"
+    )
+
+
+def _first_that_serves(query: AttentionQuery) -> AttentionBackend | None:
     for name in _priorities(query):
         backend = _BACKENDS[name]
         fits = query.block_size is None or backend.takes_block(query.block_size)
         if _serves(backend, query) and fits:
             return backend
-    raise DeploymentError(
-        f"no attention backend of vLLM {'.'.join(map(str, query.version))} serves this model with "
-        f"kv_cache_dtype {query.kv_cache_dtype}, dtype {query.dtype} and block_size "
-        f"{query.block_size or 'unset'} on capability {_capability(query)}; change one of them"
-    )
+    return None
+
+
+def _remedy(query: AttentionQuery) -> str:
+    """The single changes with which some backend serves the query."""
+    changed = {
+        f"kv_cache_dtype {name}": replace(query, kv_cache_dtype=name)
+        for name in ("auto", "fp8")
+        if name != query.kv_cache_dtype
+    }
+    if query.block_size is not None:
+        changed["no block_size"] = replace(query, block_size=None)
+    changed |= {
+        f"dtype {name}": replace(query, dtype=name)
+        for name in ("bfloat16", "float16")
+        if name != query.dtype and (name == "float16" or query.capability >= (8, 0))
+    }
+    words = [word for word, other in changed.items() if _first_that_serves(other) is not None]
+    if words:
+        return f"use {' or '.join(words)}"
+    others = [
+        text
+        for text, capability in _GENERATIONS.items()
+        if _first_that_serves(replace(query, capability=capability)) is not None
+    ]
+    if others:
+        return f"use a GPU of compute capability {' or '.join(others)}"
+    return "change several of them, or use another version"
 
 
 def _serves(backend: AttentionBackend, query: AttentionQuery) -> bool:

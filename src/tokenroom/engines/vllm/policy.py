@@ -11,6 +11,7 @@ from tokenroom.engines.policy import (
     Change,
     Deployment,
     Notice,
+    Setting,
 )
 from tokenroom.engines.vllm.admission import admit
 from tokenroom.engines.vllm.checks import check
@@ -113,7 +114,7 @@ class VLLMPolicy:
             spec = _loaded_as(spec, settings.quantization)
         resolved = resolve(settings, spec, node)
         check(resolved, spec, node)
-        return Deployment(
+        deployment = Deployment(
             engine=self.name,
             version=resolved.version,
             spec=spec,
@@ -124,6 +125,7 @@ class VLLMPolicy:
             resolved=resolved,
             notices=_notices(settings, resolved, node.accelerator, recognised=recognised),
         )
+        return _with_longest(deployment) if resolved.fits_max_model_len else deployment
 
     def plan(self, deployment: Deployment) -> VLLMPlan:
         """Divide the memory of every pipeline stage."""
@@ -155,6 +157,13 @@ def _loaded_as(spec: ModelSpec, quantization: str) -> ModelSpec:
     from tokenroom.engines.vllm.online import with_quantization
 
     return with_quantization(spec, quantization)
+
+
+def _with_longest(deployment: Deployment) -> Deployment:
+    """The deployment with the length that ``max_model_len`` -1 comes to among its settings."""
+    longest = plan_deployment(deployment).max_model_len
+    setting = Setting(longest, "engine", "auto: the longest that fits")
+    return replace(deployment, settings={**deployment.settings, "max_model_len": setting})
 
 
 def _notices(
