@@ -49,3 +49,10 @@ def test_layers_are_split_whole_with_the_rest_first(layers: int, stages: int) ->
     lengths = [len(part) for part in parts]
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] - lengths[-1] <= 1
+
+
+def test_encoders_are_whole_on_every_rank() -> None:
+    spec = find("gemma-3-27b-it")
+    whole = rank_weights(spec).components[Component.VISION]
+    assert rank_weights(spec, Place(tp=8, expert_tp=8)).components[Component.VISION] == whole
+    assert rank_weights(spec, Place(tp=8), towers=False).components.get(Component.VISION) is None

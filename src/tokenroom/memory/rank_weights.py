@@ -84,7 +84,9 @@ def rank_weights(
         spec: The model.
         place: Where the rank stands.
         dtype: Type of plain parameters; the checkpoint's own when None.
-        towers: Whether vision and audio encoders are loaded.
+        towers: Whether vision and audio encoders are loaded, whole on every rank of the first
+            stage: TensorRT-LLM builds most of them from transformers' own modules
+            (``_torch/models/modeling_qwen2vl.py``, ``modeling_llava_next.py``).
         mtp: Whether multi-token-prediction blocks are loaded to draft.
         vocab_multiple: Rows of the vocabulary are padded to a multiple of this and ``place.tp``.
         latent_copies: Latent attention keeps both halves of ``kv_b_proj`` again for decoding.
@@ -98,11 +100,13 @@ def rank_weights(
     components: Counter[Component] = Counter()
     sizes: list[int] = []
 
-    def add(section: str, weights: Sequence[Weight], kv_heads: int = 1) -> None:
+    def add(
+        section: str, weights: Sequence[Weight], kv_heads: int = 1, ranks: int = place.tp
+    ) -> None:
         for weight in weights:
             piece = local_weight(
                 weight,
-                tp=place.tp,
+                tp=ranks,
                 kv_heads=kv_heads,
                 expert_tp=place.expert_tp,
                 ep=place.ep,
@@ -117,7 +121,7 @@ def rank_weights(
     if first:
         if towers:
             for tower in spec.towers:
-                add(tower.name, tower.weights)
+                add(tower.name, tower.weights, ranks=1)
         add("embedding", spec.input_weights)
         for layer in spec.encoder_layers:
             add("encoder", layer.weights, kv_heads_of(layer))
