@@ -105,7 +105,7 @@ def test_a_row_without_the_share_of_memory_is_of_grade_b() -> None:
     ("change", "said"),
     [
         ({"id": None}, "has no id"),
-        ({"engine": ""}, "has no engine"),
+        ({"engine": 7}, "has engine 7"),
         ({"gpus": 1.5}, "gpus 1.5"),
         ({"gpus": True}, "gpus True"),
         ({"gpus": -1}, "gpus -1"),

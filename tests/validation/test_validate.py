@@ -115,6 +115,7 @@ def test_failures_for_other_reasons_are_not_checked() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        ({"engine": None}, "names no engine"),
         ({"engine": "other-engine"}, "engine other-engine is not known"),
         ({"model": None}, "names no model"),
         ({"model": "no-such-model"}, "no file or folder 'no-such-model'"),

@@ -84,7 +84,10 @@ def _size(name: str, value: Any) -> Any:
 
 def _first_word(name: str, value: Any) -> Any:
     """``"awq int4"`` as the method alone."""
-    return str(value).split()[0].lower()
+    words = str(value).split()
+    if not words:
+        raise RowError(f"{name} is {value!r}; it names no method")
+    return words[0].lower()
 
 
 def _offloaded(name: str, value: Any) -> Any:
@@ -105,7 +108,9 @@ def _sequence(name: str, value: Any) -> Any:
 
 def _on_off(name: str, value: Any) -> Any:
     """A switch that takes a word."""
-    return {0: "off", 1: "on"}.get(value, value)  # True and False are 1 and 0
+    if isinstance(value, int):  # True and False are 1 and 0
+        return "on" if value else "off"
+    return value
 
 
 _SPELLINGS: Final[Mapping[str, Spelling]] = {

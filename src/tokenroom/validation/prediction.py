@@ -25,7 +25,7 @@ from tokenroom.validation.explanations import known_versions
 from tokenroom.validation.models import FoundModel, find_model
 from tokenroom.validation.occupied import occupied_bytes
 from tokenroom.validation.quantities import numeric
-from tokenroom.validation.rows import Row
+from tokenroom.validation.rows import UNNAMED, Row
 
 ModelLoader = Callable[[str], ModelSpec]
 
@@ -80,6 +80,8 @@ class Predictor:
             return Prediction(row=row, result=None, reason=str(error))
 
     def _fit(self, row: Row) -> Prediction:
+        if row.engine == UNNAMED:
+            raise RowError("the row names no engine")
         if row.engine not in engine_names() or not has_command(row.engine):
             raise RowError(f"engine {row.engine} is not known; known are {_listed()}")
         if row.model is None:

@@ -197,10 +197,9 @@ def _csv_rows(lines: Iterable[tuple[int, bytes]], name: str) -> Iterator[Row | B
     reader = csv.reader(texts())
     try:
         header = [column.strip() for column in next(reader, [])]
-        if not {"id", "engine"} <= set(header):
+        if "id" not in header:
             raise RowError(
-                f"{name} line 1 names the columns {', '.join(header)[:80]!r}; id and engine must "
-                f"be among them"
+                f"{name} line 1 names the columns {', '.join(header)[:80]!r}; id must be among them"
             )
         for cells in reader:
             if not any(cell.strip() for cell in cells):

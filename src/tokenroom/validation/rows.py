@@ -16,6 +16,9 @@ from tokenroom.errors import RowError
 GRADES: Final = ("A", "B", "C", "D")
 #: Grades that count; C is tried and shown apart, D states no figure.
 COUNTED_GRADES: Final = ("A", "B")
+UNNAMED: Final = "unknown"
+"""Engine of a row that names none, which is read but not predicted."""
+
 _UTILISATION: Final = frozenset(
     {
         "gpu_memory_utilization",
@@ -95,9 +98,8 @@ def read_row(data: object, place: str) -> Row:
         raise RowError(f"{place} holds {_shown(data)}; a row is an object of fields")
     identity = _text(data, "id", place)
     engine = _text(data, "engine", place)
-    if identity is None or engine is None:
-        missing = "id" if identity is None else "engine"
-        raise RowError(f"{place} has no {missing}; every row needs id and engine")
+    if identity is None:
+        raise RowError(f"{place} has no id; every row needs one")
     reported = _reported(data, place)
     flags = _mapping(data, "flags", place)
     model, gpu = _text(data, "model", place), _text(data, "gpu", place)
@@ -113,7 +115,7 @@ def read_row(data: object, place: str) -> Row:
         raise RowError(f"{place} has score {_shown(score)}; it may be true or false")
     return Row(
         id=identity,
-        engine=engine.strip().lower(),
+        engine=(engine or UNNAMED).lower(),
         engine_version=_text(data, "engine_version", place),
         model=model,
         gpu=gpu,
