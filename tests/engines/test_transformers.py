@@ -102,7 +102,7 @@ def test_layers_are_spread_over_gpus_and_what_is_left_goes_to_the_host() -> None
 def test_a_prompt_alone_may_be_too_much() -> None:
     answer = hf("llama-3.1-8b", "4090", context=131072, attn_implementation="eager")
     assert answer.plan.refusal is not None
-    assert answer.plan.refusal.cause == "profile_peak"
+    assert answer.plan.refusal.cause == "pass_peak"
     short = hf(
         "llama-3.1-8b", "4090", context=131072, prompt_tokens=1024, attn_implementation="eager"
     )

@@ -149,8 +149,9 @@ class Refusal:
 
     Attributes:
         cause: ``"weights_too_big"``, ``"free_below_budget"``, ``"profile_peak"``,
+            ``"pass_peak"`` (while serving, in engines that measure nothing at start),
             ``"no_room_for_kv"``, ``"kv_below_one_request"``, ``"cuda_graphs"``.
-        phase: ``"load"``, ``"profile"``, ``"kv_init"`` or ``"graph_capture"``.
+        phase: ``"load"``, ``"profile"``, ``"pass"``, ``"kv_init"`` or ``"graph_capture"``.
         needed_bytes: What was wanted on the governing rank.
         available_bytes: What there was.
         values: Further figures for the sentence.

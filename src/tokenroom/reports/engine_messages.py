@@ -79,6 +79,12 @@ ENGINE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "fit.phase.prefill": ("prefill of the whole batch", "整批预填充"),
     "fit.phase.decode": ("one step of the batch", "整批解码一步"),
+    "refusal.pass_peak": (
+        "One sequence peaks at {needed_bytes} a GPU and the card has {available_bytes}: out of "
+        "memory in its {phase}.",
+        "一个序列的峰值为每张 GPU {needed_bytes}，而显卡只有 {available_bytes}："
+        "显存不足（{phase}）。",
+    ),
     "fit.holds_batch": (
         "a batch of {asked} sequences of {length} tokens runs; the largest that fits: {requests}",
         "可运行 {asked} 个长度 {length} 的序列组成的批；能容纳的最大批：{requests}",

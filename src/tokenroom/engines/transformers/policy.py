@@ -388,8 +388,8 @@ def _refusal(plan: TransformersPlan) -> Refusal | None:
     stage, use = plan.stages[index], uses[index]
     if _held(stage) + use.peak > stage.budget_bytes:
         return Refusal(
-            cause="profile_peak",
-            phase="profile",
+            cause="pass_peak",
+            phase="pass",
             needed_bytes=_held(stage) + use.peak,
             available_bytes=stage.budget_bytes,
             values={"phase": use.phase},
