@@ -68,6 +68,47 @@ def test_a_log_of_the_v0_engine_is_a_row() -> None:
     assert row.reported["max_concurrency"] == 1.56
 
 
+def test_words_of_other_releases_are_known(tmp_path: Path) -> None:
+    late_v0 = (
+        "INFO 03-01 10:00:00 worker.py:267] Memory profiling takes 3.10 seconds\n"
+        "INFO 03-01 10:00:00 worker.py:267] the current vLLM instance can use total_gpu_memory "
+        "(79.22GiB) x gpu_memory_utilization (0.90) = 71.30GiB\n"
+        "INFO 03-01 10:00:00 worker.py:267] model weights take 14.96GiB; non_torch_memory takes "
+        "0.09GiB; PyTorch activation peak memory takes 1.26GiB; the rest of the memory reserved "
+        "for KV Cache is 54.99GiB.\n"
+        "INFO 03-01 10:00:01 executor_base.py:111] # cuda blocks: 28154, # CPU blocks: 2048\n"
+    )
+    row = written(tmp_path, late_v0)
+    assert row.reported == {
+        "total_gpu_gib": 79.22,
+        "budget_gib": 71.3,
+        "weights_gib": 14.96,
+        "non_torch_gib": 0.09,
+        "activation_gib": 1.26,
+        "kv_gib": 54.99,
+        "blocks": 28154,
+        "cpu_blocks": 2048,
+    }
+    assert row.flags == {"gpu_memory_utilization": 0.9}
+    newest = (
+        "(EngineCore pid=9) DEBUG 01-02 Memory profiling takes 9.00 seconds. Total non KV cache "
+        "memory: 17.73GiB; torch peak memory increase: 2.21GiB; total consumed (from "
+        "mem_get_info): 15.52GiB; weights memory: 15.27GiB.\n"
+        "(EngineCore pid=9) INFO 01-02 GPU KV cache size: 418,672 tokens, Maximum concurrency for "
+        "8,192 tokens per request: 51.11x\n"
+    )
+    row = written(tmp_path, newest)
+    assert row.reported == {
+        "total_non_kv_gib": 17.73,
+        "activation_gib": 2.21,
+        "consumed_gib": 15.52,
+        "weights_gib": 15.27,
+        "kv_tokens": 418672,
+        "max_concurrency_len": 8192,
+        "max_concurrency": 51.11,
+    }
+
+
 def test_a_start_that_failed_for_want_of_memory_says_so() -> None:
     row = read("vllm_failed")
     assert row.outcome == "fails"
@@ -105,7 +146,7 @@ def test_a_log_of_tensorrt_llm_is_a_row() -> None:
     assert (row.engine, row.engine_version) == ("tensorrt-llm", "1.0.0")
     assert row.reported["kv_tokens"] == 457120
     assert row.reported["block_size"] == 32
-    assert row.reported["kv_gib"] == 55.8
+    assert row.reported["kv_gib"] == row.reported["available_kv_gib"] == 55.8
     assert row.flags == {"kv_cache_free_gpu_memory_fraction": 0.9}
 
 

@@ -110,7 +110,7 @@ def _on_off(name: str, value: Any) -> Any:
     """A switch that takes a word."""
     if isinstance(value, int):  # True and False are 1 and 0
         return "on" if value else "off"
-    return value
+    return {"enabled": "on", "disabled": "off"}.get(str(value), value)
 
 
 _SPELLINGS: Final[Mapping[str, Spelling]] = {
@@ -152,7 +152,11 @@ _SPELLINGS: Final[Mapping[str, Spelling]] = {
     "tensorrt-llm": Spelling(
         start=("trtllm-serve",),
         tensor_parallel="tp",
-        names={"tp": "--tp_size", "pp": "--pp_size", "ep": "--ep_size"},
+        names={
+            **dict.fromkeys(("tp", "tensor_parallel_size"), "--tp_size"),
+            **dict.fromkeys(("pp", "pipeline_parallel_size"), "--pp_size"),
+            **dict.fromkeys(("ep", "moe_expert_parallel_size"), "--ep_size"),
+        },
         settings={
             "dtype": "dtype",
             "max_batch_size": "max_batch_size",
@@ -163,6 +167,7 @@ _SPELLINGS: Final[Mapping[str, Spelling]] = {
             "max_beam_width": "max_beam_width",
             "tokens_per_block": "tokens_per_block",
             "max_attention_window": "max_attention_window",
+            "kv_cache_dtype": "kv_cache_dtype",
             "free_gpu_memory_fraction": "free_gpu_memory_fraction",
             "kv_cache_free_gpu_mem_fraction": "free_gpu_memory_fraction",
             "kv_cache_free_gpu_memory_fraction": "free_gpu_memory_fraction",

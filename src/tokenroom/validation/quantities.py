@@ -26,6 +26,7 @@ _UNITS: Final = {
 }
 
 
+_MOST: Final = 10**18
 FROM_KV: Final = "kv_tokens_from_kv_gib"
 """Tokens of the pool, from the memory that the engine itself says it has for it."""
 
@@ -137,6 +138,7 @@ _TENSORRT_LLM: Final[Mapping[str, Reading]] = {
     "block_size": lambda result: result.plan.kv_block_size,
     "kv_gib": _stage(lambda stage: stage.kv_pool_bytes),
     "kv_bytes": _stage(lambda stage: stage.kv_pool_bytes),
+    "available_kv_gib": _stage(lambda stage: stage.available_bytes),
     "avail_for_kv_gib": _stage(
         lambda stage: (
             stage.total_bytes
@@ -210,7 +212,7 @@ def numbers(value: Any) -> list[float]:
 
 
 def numeric(value: Any) -> float | None:
-    """An observed value as a number; None for lists, texts and nothing."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    """An observed value as a number; None for lists, texts, nothing and what no figure can be."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MOST:
         return None
     return value

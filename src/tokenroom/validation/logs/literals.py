@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -56,7 +57,9 @@ def _literal(raw: str) -> tuple[bool, Any]:
     if not raw or len(raw) > _MAX_VALUE:
         return False, None
     try:
-        return True, ast.literal_eval(raw)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # "1in" is no literal, and no matter
+            return True, ast.literal_eval(raw)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         pass
     if re.fullmatch(r"torch\.\w+", raw):

@@ -59,7 +59,7 @@ class TensorRTLLMLog(LogReader):
         sized(r"Using <kv_tokens> tokens in paged KV cache"),
         sized(r"Max KV cache (?:pages|blocks) per sequence: <blocks_per_seq>"),
         sized(r"Estimated max (?:tokens|memory) in KV cache ?: <kv_tokens>"),
-        sized(r"available KV cache memory when calculating max tokens: <avail_for_kv_gib> GiB"),
+        sized(r"available KV cache memory when calculating max tokens: <available_kv_gib> GiB"),
         sized(r"device total memory <total_gpu_gib> GiB"),
         sized(r"after loading model weights \(inside torch\).*?: <weights_gib> GiB"),
     )

@@ -54,6 +54,8 @@ class VLLMLog(LogReader):
         "KV cache size: ",
         "KV cache memory",
         "KV Cache is ",
+        "memory for KV Cache",
+        "gpu_memory_utilization (",
         "KV cache is needed",
         "stored in KV cache",
         "Maximum concurrency for ",
@@ -108,7 +110,7 @@ class VLLMLog(LogReader):
         sized(r"non_torch_memory=<non_torch_gib>GiB kv_cache_size=<kv_gib>GiB"),
         sized(r"\(util\), <budget_gib> GiB"),
         sized(r"worker requested memory: <budget_gib>GiB"),
-        sized(r"= <budget_gib>GiB\s+model weights take"),
+        sized(r"gpu_memory_utilization \([\d.]+\) = <budget_gib>GiB"),
         sized(r"torch peak memory increase: <activation_gib>GiB"),
         sized(r"PyTorch activation peak memory takes <activation_gib>GiB"),
         sized(r"GiB for weight, <activation_gib> GiB for peak activation"),
@@ -118,7 +120,10 @@ class VLLMLog(LogReader):
         sized(r"Total non KV cache memory: <total_non_kv_gib>GiB"),
         sized(r"Available KV cache memory: <kv_gib> GiB"),
         sized(r"reserved for KV Cache is <kv_gib>GiB"),
-        sized(r"GPU KV cache size: <kv_tokens> tokens"),
+        sized(r"KV cache size: <kv_tokens> tokens"),
+        sized(r"total consumed \(from mem_get_info\): <consumed_gib>GiB"),
+        sized(r"\(weights \+ non-torch\), <activation_gib> GiB for peak activation"),
+        sized(r"reserved <kv_gib> GiB memory for KV Cache"),
         sized(
             r"Maximum concurrency for <max_concurrency_len> tokens per request: "
             r"<max_concurrency>x"
