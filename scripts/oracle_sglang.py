@@ -394,6 +394,8 @@ def configurators(root: Path) -> dict[str, Any]:
         "MemoryPoolConfigurator",
         "DefaultPoolConfigurator",
         "HybridSWAPoolConfigurator",
+        "SWARequestCapPoolConfigurator",
+        "compute_swa_request_cap",
         "_dflash_draft_cell_size",
         "_get_dsa_cache_layer_ids",
     }
@@ -517,10 +519,18 @@ def token_cases() -> Iterator[dict[str, Any]]:
             }
 
 
+CAPS = (
+    (16, 1, 2048, True),
+    (256, 1, 8192, False),
+    (1024, 8, 16384, True),
+)
+"""Requests asked for, copies of attention, tokens of a chunk, the overlap scheduler."""
+
+
 def record_pools(out: Path, root: Path) -> None:
     """Tokens of each pool, slots of states and requests that run at once."""
     names = configurators(root)
-    found: dict[str, list[Any]] = {"tokens": [], "states": [], "requests": []}
+    found: dict[str, list[Any]] = {"tokens": [], "capped": [], "states": [], "requests": []}
     torch = names["torch"]
     torch.float8_e4m3fn = "fp8_e4m3"
     torch.iinfo, torch.int64 = lambda _: Bag(max=2**63 - 1), None
@@ -539,6 +549,35 @@ def record_pools(out: Path, root: Path) -> None:
             continue
         found["tokens"].append(
             case
+            | {"max_total": config.max_total_num_tokens, "swa": config.swa_max_total_num_tokens}
+        )
+    names["envs"].SGLANG_SWA_EVICTION_INTERVAL = Bag(get=lambda: 128)
+    names["get_spec"] = lambda: Bag(speculative_num_draft_tokens=None, speculative_algorithm=None)
+    names["get_disagg"] = lambda: Bag(disaggregation_mode="null")
+    names["ceil_align"] = lambda value, unit: -(-value // unit) * unit
+    for case, (asked, copies, chunk, overlap) in itertools.product(
+        [case for case in token_cases() if case["window"] and case["full"]], CAPS
+    ):
+        if case["draft"] or case["dtype"] != "bfloat16":
+            continue
+        names["get_parallel"] = lambda case=case: Bag(attn_tp_size=case["ranks"], attn_dcp_size=1)
+        names["get_schedule"] = lambda asked=asked, chunk=chunk, overlap=overlap: Bag(
+            swa_full_tokens_ratio=0.8,
+            max_running_requests=asked,
+            chunked_prefill_size=chunk,
+            disable_overlap_schedule=not overlap,
+        )
+        inputs = cache(case, case["dtype"])
+        inputs.attn_dp_size, inputs.sliding_window_size = copies, 127
+        try:
+            config = names["SWARequestCapPoolConfigurator"](inputs).calculate_pool_sizes(
+                case["available_bytes"], case["page_size"]
+            )
+        except (RuntimeError, ValueError):
+            continue
+        found["capped"].append(
+            case
+            | {"asked": asked, "copies": copies, "chunk": chunk, "overlap": overlap}
             | {"max_total": config.max_total_num_tokens, "swa": config.swa_max_total_num_tokens}
         )
     for per_request, rest, settings in STATES:

@@ -223,3 +223,14 @@ def test_impossible_settings_get_one_sentence(given: dict[str, Any], sentence: s
         fit("llama-3.1-8b", "h100", engine="sglang", **given)
     assert isinstance(caught.value, DeploymentError)
     assert "\n" not in str(caught.value)
+
+
+def test_window_layers_keep_what_may_run_when_nothing_is_cached_for_later() -> None:
+    given: dict[str, Any] = {"disable_radix_cache": True, "max_running_requests": 256}
+    plan = _plan("openai/gpt-oss-20b", "h100", **given)
+    by_ratio = _plan("openai/gpt-oss-20b", "h100")
+    assert plan.pools.window_tokens == (127 + 128 + 1 + 1) * 256 + 2 * 8192 + 1
+    assert plan.kv_pool_tokens > 1.7 * by_ratio.kv_pool_tokens
+    limited = _plan("openai/gpt-oss-20b", "h100", max_total_tokens=500_000, **given)
+    assert limited.kv_pool_tokens == 500_000
+    assert limited.pools.window_tokens == plan.pools.window_tokens

@@ -17,6 +17,7 @@ from tokenroom.engines.sglang.pools import (
     has_window_pool,
     max_running_requests,
     token_pools,
+    window_cap,
 )
 from tokenroom.engines.sglang.rules import rules_for
 from tokenroom.engines.sglang.states import StateInputs, state_bytes_per_request, state_pool
@@ -85,6 +86,28 @@ def test_pools_hold_the_tokens_of_the_engines_own_configurators() -> None:
         ):
             wrong.append((case, pools))
     assert not wrong, wrong[0]
+
+
+def test_window_pools_sized_by_what_may_run_are_the_engines_own() -> None:
+    cases = _recorded()["capped"]
+    assert len(cases) > 20
+    for case in cases:
+        slots = window_cap(
+            page_size=case["page_size"],
+            window=128,
+            max_running_requests=case["asked"] // case["copies"],
+            chunked_prefill_size=case["chunk"],
+            overlap=case["overlap"],
+        )
+        pools = token_pools(
+            case["available_bytes"],
+            _cells(case),
+            page_size=case["page_size"],
+            window_ratio=DEFAULT_WINDOW_RATIO,
+            window_tokens=slots,
+        )
+        found = (pools.max_total_num_tokens, pools.window_tokens)
+        assert found == (case["max_total"], case["swa"])
 
 
 def test_states_take_the_slots_of_the_engines_own_rule() -> None:

@@ -343,6 +343,8 @@ def smallest_pools(parts: Sequence[StagePools], limit: int | None, page_size: in
     if tokens == least.max_total_num_tokens:
         return least
     window = least.window_tokens
-    if window is not None and least.max_total_num_tokens:
+    if least.fixed_bytes:
+        window = min(window or 0, tokens)
+    elif window is not None and least.max_total_num_tokens:
         window = window * tokens // least.max_total_num_tokens // page_size * page_size
     return replace(least, max_total_num_tokens=tokens, window_tokens=window)

@@ -31,6 +31,7 @@ from tokenroom.engines.sglang.pools import (
     has_window_pool,
     max_running_requests,
     token_pools,
+    window_cap,
 )
 from tokenroom.engines.sglang.resolved import ResolvedSettings
 from tokenroom.engines.sglang.rules import NEWEST_VERSION, rules_for, version_numbers
@@ -58,7 +59,7 @@ from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.memory.activations import terms_bytes
 from tokenroom.models.quantization import dtype_bytes
-from tokenroom.models.spec import Layer, ModelSpec, Role
+from tokenroom.models.spec import Attention, Layer, ModelSpec, Role
 from tokenroom.units import MIB
 
 _SHARED_NAMES: Final = {
@@ -464,6 +465,7 @@ def _parts(deployment: Deployment, rank: int, weights: Mapping[str, int]) -> Sta
             cells,
             page_size=resolved.page_size,
             window_ratio=resolved.swa_full_tokens_ratio if windowed else None,
+            window_tokens=_window_tokens(resolved, layers) if windowed else None,
             draft_bytes_per_token=draft_bytes,
         )
     return StagePools(
@@ -476,6 +478,29 @@ def _parts(deployment: Deployment, rank: int, weights: Mapping[str, int]) -> Sta
         token_bytes=token_bytes,
         pools=pools,
         draft_bytes_per_token=draft_bytes,
+    )
+
+
+def _window_tokens(resolved: ResolvedSettings, layers: Sequence[Layer]) -> int | None:
+    """Slots of a window pool sized by what may run, None where the ratio sizes it."""
+    asked = resolved.max_running_requests
+    drafting = resolved.speculative_algorithm is not None
+    chunk = resolved.chunked_prefill_size
+    if asked is None or chunk <= 0 or resolved.radix_cache or drafting:
+        return None
+    if not resolved.rules.since(0, 5, 14):
+        return None
+    return window_cap(
+        page_size=resolved.page_size,
+        window=max(
+            mixer.window
+            for layer in layers
+            for mixer in layer.mixers
+            if isinstance(mixer, Attention) and mixer.window is not None
+        ),
+        max_running_requests=asked // resolved.attention_dp_size,
+        chunked_prefill_size=chunk,
+        overlap=resolved.overlap,
     )
 
 
@@ -521,6 +546,7 @@ def _stage(
     low, high = context_range(resolved.tp_size, resolved.pp_size)
     driver = runtime_memory(resolved.attention_backend, resolved.tp_size)
     pool_bytes = round(pools.max_total_num_tokens * part.pools.bytes_per_token)
+    pool_bytes += part.pools.fixed_bytes
     if part.states is not None:
         pool_bytes += part.states.num_bytes
     if not resolved.rules.since(0, 5, 14):

@@ -19,6 +19,9 @@ from tokenroom.engines.sglang.rules import VersionRules
 DEFAULT_WINDOW_RATIO: Final = 0.8
 """``--swa-full-tokens-ratio``: tokens of window layers against tokens of full layers."""
 
+_EVICTION_INTERVAL: Final = 128
+"""Tokens decoded between two evictions from the window pool (``SGLANG_SWA_EVICTION_INTERVAL``)."""
+
 _FEWEST_REQUESTS: Final = 2048
 _MOST_REQUESTS: Final = 4096
 _REQUESTS_PER_CONTEXT: Final = 512
@@ -65,11 +68,36 @@ class TokenPools:
         max_total_num_tokens: Tokens of the full layers: the figure the engine prints.
         window_tokens: Tokens of the window layers' own pool, None without one.
         bytes_per_token: What one token of ``max_total_num_tokens`` costs, draft layers included.
+        fixed_bytes: A window pool whose size does not follow ``max_total_num_tokens``.
     """
 
     max_total_num_tokens: int
     window_tokens: int | None
     bytes_per_token: float
+    fixed_bytes: int = 0
+
+
+def window_cap(
+    *,
+    page_size: int,
+    window: int,
+    max_running_requests: int,
+    chunked_prefill_size: int,
+    overlap: bool,
+) -> int:
+    """Slots of a window pool that is sized by what may run (``compute_swa_request_cap``).
+
+    Args:
+        page_size: Tokens of a page.
+        window: The sliding window, the token itself included.
+        max_running_requests: Of one copy of attention.
+        chunked_prefill_size: Tokens of a chunk.
+        overlap: The overlap scheduler runs: two chunks are in flight.
+    """
+    kept = window - 1 + _EVICTION_INTERVAL + page_size
+    chunks = (2 if overlap else 1) * chunked_prefill_size
+    cap = (kept + page_size) * max(1, max_running_requests) + chunks + page_size
+    return -(-cap // page_size) * page_size
 
 
 def token_pools(
@@ -78,6 +106,7 @@ def token_pools(
     *,
     page_size: int,
     window_ratio: float | None,
+    window_tokens: int | None = None,
     draft_bytes_per_token: int = 0,
 ) -> TokenPools:
     """Pools that ``available_bytes`` hold.
@@ -88,6 +117,7 @@ def token_pools(
         page_size: Tokens of a page; pools are whole pages.
         window_ratio: ``swa_full_tokens_ratio`` where window layers have a pool of their own, None
             elsewhere.
+        window_tokens: Slots of that pool where not the ratio but what may run decides.
         draft_bytes_per_token: Cells of the draft's own pool.
     """
     available = max(0, available_bytes)
@@ -107,6 +137,15 @@ def token_pools(
         tokens = available // cell // page_size * page_size
         return TokenPools(max_total_num_tokens=tokens, window_tokens=tokens, bytes_per_token=cell)
     full += draft_bytes_per_token
+    if window_tokens is not None:
+        fixed = window_tokens * windowed
+        tokens = max(0, available - fixed) // full // page_size * page_size
+        return TokenPools(
+            max_total_num_tokens=tokens,
+            window_tokens=window_tokens,
+            bytes_per_token=full,
+            fixed_bytes=fixed if tokens else 0,
+        )
     cell_bytes = full + window_ratio * windowed
     tokens = int(available // cell_bytes) // page_size * page_size
     return TokenPools(
