@@ -216,13 +216,11 @@ def _tokens_from_kv(row: Row, result: FitResult) -> tuple[float, float] | None:
     memory decides: where ranks' figures are stated it is the smallest of them, and where only the
     first pipeline stage's is, the others are taken to differ from it as the plan's stages do.
     """
-    memory, tokens = numeric(row.reported.get("kv_gib")), numeric(row.reported.get("kv_tokens"))
-    rounding = _ROUNDING
-    keys, values = numeric(row.reported.get("k_gib")), numeric(row.reported.get("v_gib"))
-    if memory is None and keys is not None and values is not None:
-        memory, rounding = keys + values, 2 * _ROUNDING
-    if memory is None or tokens is None:
+    tokens = numeric(row.reported.get("kv_tokens"))
+    stated = _cache_memory(row)
+    if tokens is None or stated is None:
         return None
+    memory, rounding = stated
     if others := numbers(row.reported.get("kv_gib_other_ranks")):
         memory = min(memory, *others)
     else:
@@ -236,6 +234,20 @@ def _tokens_from_kv(row: Row, result: FitResult) -> tuple[float, float] | None:
     if low is None or high is None:
         return None
     return min(max(tokens, low), high), tokens
+
+
+def _cache_memory(row: Row) -> tuple[float, float] | None:
+    """GiB that a row says the cache has, and half of the last digit printed."""
+    reported = row.reported
+    for quantity in ("kv_gib_true_incl_indexer", "kv_gib"):  # the first where a log leaves it out
+        memory = numeric(reported.get(quantity))
+        if memory is not None:
+            return memory, _ROUNDING
+    keys, values = numeric(reported.get("k_gib")), numeric(reported.get("v_gib"))
+    if keys is not None and values is not None:
+        return keys + values, 2 * _ROUNDING
+    exact = numeric(reported.get("kv_bytes"))
+    return None if exact is None else (exact / GIB, 1 / GIB)
 
 
 def _pool_tokens(result: FitResult, memory_gib: float) -> float | None:
