@@ -100,7 +100,8 @@ def _windows(spec: ModelSpec) -> list[int | None]:
 
 def test_layer_types_cut_to_the_layers() -> None:
     types = ["sliding_attention", "full_attention"] * 5
-    spec = _small("qwen3", use_sliding_window=True, sliding_window=16, layer_types=types)
+    fields = {"use_sliding_window": True, "sliding_window": 16, "layer_types": types}
+    spec = _small("qwen3", num_nextn_predict_layers=2, **fields)
     assert _windows(spec) == [16, None] * 4
 
 

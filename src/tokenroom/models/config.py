@@ -8,7 +8,9 @@ it on for a class whose default is a number).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Final, NoReturn
 
 from tokenroom.errors import ModelError, shown
@@ -18,11 +20,30 @@ MAX_INTEGER: Final = 2**31 - 1
 """Largest count or width a field may hold; anything above is damage, not a model."""
 
 
+MAX_LAYERS: Final = 4096
+"""More blocks than any model has: a larger figure is damage."""
+
+_MAX_PARTS: Final = 65_536  # experts or heads of one layer
+_LARGEST_NUMBER: Final = 1e15  # of rates, factors and multipliers
+_LAYER_COUNT: Final = re.compile(r"(^|_)(layers?|depths?|blocks?|stages|stacks)$")
+_PART_COUNT: Final = re.compile(r"(experts?|heads?)$|^(n|num)_.*(experts?|heads?)")
+
+
 class _Missing:
     """Marks "no default given", since None is a value a field may hold."""
 
 
 _MISSING: Final = _Missing()
+
+
+@cache
+def _largest(key: str) -> int:
+    """The largest count or width that a field of this name may hold."""
+    if _LAYER_COUNT.search(key):
+        return MAX_LAYERS
+    if _PART_COUNT.search(key):
+        return _MAX_PARTS
+    return MAX_INTEGER
 
 
 class Config:
@@ -106,9 +127,16 @@ class Config:
         *keys: str,
         default: int | None = None,
         minimum: int = 1,
-        maximum: int = MAX_INTEGER,
+        maximum: int | None = None,
     ) -> int | None:
         """A whole number, or None for null or nothing.
+
+        Args:
+            keys: Spellings of the field.
+            default: What it is when neither the file nor the class has it.
+            minimum: Smallest value.
+            maximum: Largest value; by default 4,096 for a number of layers, 65,536 for one of
+                experts or heads, and :data:`MAX_INTEGER` for anything else.
 
         Raises:
             ModelError: The field holds something else or is out of [minimum, maximum].
@@ -118,8 +146,9 @@ class Config:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
             self.refuse(self._named(keys), "a whole number")
-        if not minimum <= value <= maximum:
-            self.refuse(self._named(keys), f"a whole number from {minimum} to {maximum}")
+        largest = _largest(keys[0]) if maximum is None else maximum
+        if not minimum <= value <= largest:
+            self.refuse(self._named(keys), f"a whole number from {minimum} to {largest}")
         return value
 
     def integer(
@@ -127,9 +156,9 @@ class Config:
         *keys: str,
         default: int | None = None,
         minimum: int = 1,
-        maximum: int = MAX_INTEGER,
+        maximum: int | None = None,
     ) -> int:
-        """A whole number.
+        """A whole number; see :meth:`optional_integer`.
 
         Raises:
             ModelError: The field is absent without a default, null, not whole or out of range.
@@ -143,7 +172,7 @@ class Config:
         """A finite number, or None for null or nothing.
 
         Raises:
-            ModelError: The field holds something else.
+            ModelError: The field holds something else, or more than 1e15 either way.
         """
         value = self.get(*keys, default=default)
         if value is None:
@@ -154,8 +183,8 @@ class Config:
             number = float(value)
         except OverflowError:
             number = math.inf
-        if not math.isfinite(number):
-            self.refuse(self._named(keys), "a finite number")
+        if not abs(number) <= _LARGEST_NUMBER:  # nan, too, fails this
+            self.refuse(self._named(keys), f"a number of at most {_LARGEST_NUMBER:g}")
         return number
 
     def number(self, *keys: str, default: float | None = None) -> float:

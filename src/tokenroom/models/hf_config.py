@@ -17,7 +17,8 @@ from tokenroom.files import read_bounded_text
 from tokenroom.models.architectures import builder_for, module_of
 from tokenroom.models.architectures.assembly import DEFAULT_DTYPE, stored_dtype
 from tokenroom.models.config import Config
-from tokenroom.models.rotary import with_rotary
+from tokenroom.models.consistency import check_layer_types, check_rotary
+from tokenroom.models.rotary import text_configuration, with_rotary
 from tokenroom.models.spec import ModelSpec
 
 MAX_FILE_BYTES: Final = 8 * 2**20
@@ -100,6 +101,9 @@ def read_config(
         raise ModelError(f"the model configuration of {name} must be a JSON object")
     architectures = _architectures(data)
     config, assumptions = _typed(data, architectures, assume_architecture)
+    language_model = text_configuration(data)
+    rotary_assumptions = check_rotary(language_model)
+    check_layer_types(language_model)
     spec = builder_for(config.model_type, architectures)(config, name)
     dtype, dtype_assumptions = _dtype(config, spec)
     config.mark_read(*_IRRELEVANT, "quantization_config", "compression_config")
@@ -111,10 +115,12 @@ def read_config(
         assumptions=(
             *spec.assumptions,
             *assumptions,
+            *rotary_assumptions,
             *(() if checked else _shape_assumptions(config)),
             *dtype_assumptions,
         ),
         extra=config.unread(),
+        config=data,
     )
     spec = with_rotary(spec, data)
     quantization_config = _quantization_config(data)

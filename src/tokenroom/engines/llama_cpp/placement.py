@@ -279,8 +279,8 @@ def _compiled(pattern: str) -> Pattern:
         return compile_pattern(pattern)
     except ValueError as error:
         raise DeploymentError(
-            f"override_tensor has the pattern {shown(pattern)}, which is no usable regular expression "
-            f"({error}); correct it"
+            f"override_tensor has the pattern {shown(pattern)}, which is no usable regular "
+            f"expression ({error}); correct it"
         ) from error
 
 

@@ -7,11 +7,8 @@ from enum import StrEnum
 from typing import Final
 
 from tokenroom.models.architectures import blocks
-from tokenroom.models.config import Config
+from tokenroom.models.config import MAX_LAYERS, Config
 from tokenroom.models.spec import DTYPE_BITS, Layer, ModelSpec, Role, Weight
-
-MAX_LAYERS: Final = 4096
-"""More blocks than any model has: a larger figure is damage."""
 
 DEFAULT_DTYPE: Final = "bfloat16"
 

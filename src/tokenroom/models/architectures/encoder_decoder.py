@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tokenroom.models.architectures import Builder
-from tokenroom.models.architectures.assembly import DEFAULT_DTYPE, MAX_LAYERS, stored_dtype
+from tokenroom.models.architectures.assembly import DEFAULT_DTYPE, stored_dtype
 from tokenroom.models.architectures.blocks import (
     attention_weights,
     embedding,
@@ -25,7 +25,7 @@ from tokenroom.models.architectures.blocks import (
     vector,
 )
 from tokenroom.models.architectures.towers import kernel, norms
-from tokenroom.models.config import Config
+from tokenroom.models.config import MAX_LAYERS, Config
 from tokenroom.models.spec import (
     FFN,
     Attention,

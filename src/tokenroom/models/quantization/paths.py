@@ -67,12 +67,20 @@ def spellings(path: str) -> tuple[str, ...]:
 
 def by_component(entries: Iterable[str]) -> Predicate:
     """Whether an entry is the path or a run of whole components of it; ``*`` is a wildcard."""
-    plain = [f".{entry.strip('.')}." for entry in entries if "*" not in entry]
-    wild = by_wildcard([entry for entry in entries if "*" in entry])
+    listed = tuple(entries)
+    plain = {entry.strip(".") for entry in listed if "*" not in entry} - {""}
+    lengths = {entry.count(".") + 1 for entry in plain}
+    wild = by_wildcard([entry for entry in listed if "*" in entry])
 
     def matches(names: Sequence[str]) -> bool:
-        dotted = [f".{name}." for name in names]
-        return any(entry in name for name in dotted for entry in plain) or wild(names)
+        for name in names:
+            parts = name.split(".")
+            # Checkpoints list thousands of paths: look runs up instead of trying each entry.
+            for length in lengths:
+                for start in range(len(parts) - length + 1):
+                    if ".".join(parts[start : start + length]) in plain:
+                        return True
+        return wild(names)
 
     return matches
 
