@@ -234,3 +234,9 @@ def test_window_layers_keep_what_may_run_when_nothing_is_cached_for_later() -> N
     limited = _plan("openai/gpt-oss-20b", "h100", max_total_tokens=500_000, **given)
     assert limited.kv_pool_tokens == 500_000
     assert limited.pools.window_tokens == plan.pools.window_tokens
+
+
+def test_compressed_layers_print_no_more_than_their_pools() -> None:
+    plan = _plan("deepseek-ai/DeepSeek-V4-Flash", "h200", tensor_parallel_size=8)
+    figures, memory = plan.log_figures(), plan.stages[0]
+    assert figures.k_bytes + figures.v_bytes == memory.kv_pool_bytes < memory.total_bytes

@@ -9,6 +9,7 @@ from typing import Final
 
 from tokenroom.engines.policy import Deployment, KVGroup, Notice, Refusal, StageMemory
 from tokenroom.engines.sglang.cells import Cell
+from tokenroom.engines.sglang.compressed import is_compressed
 from tokenroom.engines.sglang.pools import TokenPools
 from tokenroom.engines.sglang.resolved import ResolvedSettings
 from tokenroom.engines.sglang.runtime_memory import step_terms
@@ -169,6 +170,8 @@ class SGLangPlan:
             rows = (tokens or 0) + page
             keys += rows * (cell.num_layers * cell.key_bytes + cell.index_bytes)
             values += rows * cell.num_layers * cell.value_bytes
+        if is_compressed(self.deployment.spec.layers):  # one pool, not a row a token in each layer
+            keys, values = memory.kv_pool_bytes, 0
         after_pool = part.free_after_bytes - memory.kv_pool_bytes - memory.buffers_bytes
         late = memory.weights.get("draft", 0) if not self.drafts_loaded_first else 0
         later = memory.non_torch.num_bytes - LOADING_BYTES
