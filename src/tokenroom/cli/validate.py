@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tokenroom.validation.validate import Validation
 
 _INTERRUPTED = 130
+_STDIN = Path("/dev/stdin")
 
 
 @click.command(
@@ -59,7 +60,7 @@ def command(
     """How right the predictions are, on rows of measurements or on an engine's log.
 
     Each row is predicted from its flags and compared with what the engine printed. FILE holds rows:
-    JSON lines, JSON or CSV, plain or gzipped.
+    JSON lines, JSON or CSV, plain or gzipped (- for stdin).
     """
     from tokenroom.hardware.catalogue import load_catalogue
     from tokenroom.validation.validate import unique_rows
@@ -99,7 +100,7 @@ def _files(words: Sequence[str], options: dict[str, Any]) -> list[Path]:
         raise CommandLineError(
             "no file of rows is given (docs/validation.md describes the form), and no --log"
         )
-    return [Path(word) for word in words]
+    return [_STDIN if word == "-" else Path(word) for word in words]
 
 
 def _how_many(count: int) -> str:
@@ -136,7 +137,8 @@ def _log_row(words: tuple[str, ...], catalogue: Catalogue, options: dict[str, An
     }
     if words:
         told |= _from_command(words, told)
-    return read_log(options["log"], catalogue, Started(**told))
+    log: Path = options["log"]
+    return read_log(_STDIN if str(log) == "-" else log, catalogue, Started(**told))
 
 
 def _from_command(words: tuple[str, ...], told: dict[str, Any]) -> dict[str, Any]:
