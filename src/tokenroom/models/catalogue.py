@@ -160,7 +160,7 @@ def _words(name: str) -> list[str]:
 
 def _shape(spec: ModelSpec) -> list[object]:
     """What decides about memory: everything but names, origin and what was not read."""
-    named = ("name", "source", "assumptions", "extra")
+    named = ("name", "source", "assumptions", "extra", "config")
     return [getattr(spec, field.name) for field in fields(spec) if field.name not in named]
 
 

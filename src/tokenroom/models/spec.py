@@ -395,6 +395,7 @@ class ModelSpec:
         source: Where the description was read.
         assumptions: Sentences on what was assumed, for the user.
         extra: Configuration keys that were not used.
+        config: The configuration it was read from, None where it came from elsewhere (GGUF).
     """
 
     name: str
@@ -420,6 +421,7 @@ class ModelSpec:
     source: str = ""
     assumptions: tuple[str, ...] = ()
     extra: Mapping[str, object] = field(default_factory=dict)
+    config: Mapping[str, object] | None = field(default=None, repr=False)
 
     @property
     def num_layers(self) -> int:

@@ -283,6 +283,10 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "these flags have no influence on memory and were left out: {flags}",
         "以下参数不影响显存，未计入：{flags}",
     ),
+    "notice.not_modelled": (
+        "{name} changes memory in a way that is not modelled here",
+        "{name} 会以此处未建模的方式影响显存",
+    ),
     "notice.gpu_capability_unknown": (
         "nothing but the memory of {gpu} is known: backends and kernels were taken as for a plain "
         "GPU, and the estimates are less certain",

@@ -139,12 +139,29 @@ def _parallel(resolved: ResolvedSettings, spec: ModelSpec, node: Node) -> Iterat
         )
     if resolved.enable_expert_parallel and not resolved.traits.has_experts:
         yield "enable_expert_parallel is on, but the model has no experts; leave it out"
+    yield from _balancing(resolved)
     dcp, tensor = resolved.decode_context_parallel_size, resolved.tensor_parallel_size
     if tensor % dcp:
         yield (
             f"decode_context_parallel_size is {dcp}, which does not divide tensor_parallel_size "
             f"({tensor}); use a divisor of it"
         )
+
+
+def _balancing(resolved: ResolvedSettings) -> Iterator[str]:
+    """Expert parallelism load balancing (``ParallelConfig.__post_init__``)."""
+    if not resolved.enable_eplb:
+        if resolved.num_redundant_experts:
+            yield (
+                f"num_redundant_experts is {resolved.num_redundant_experts}, but enable_eplb is "
+                f"off; enable it or leave them out"
+            )
+        return
+    if not resolved.enable_expert_parallel:
+        yield "enable_eplb is on without enable_expert_parallel; enable that too"
+    ranks = resolved.world_size // resolved.pipeline_parallel_size * resolved.data_parallel_size
+    if ranks <= 1:
+        yield "enable_eplb needs more than one rank; raise tensor_parallel_size or leave it out"
 
 
 def _heads(resolved: ResolvedSettings, spec: ModelSpec) -> Iterator[str]:

@@ -19,6 +19,7 @@ from tokenroom.engines.vllm.attention_backend import (
     choose_backend,
     forced_block_size,
 )
+from tokenroom.engines.vllm.connectors import connector_of, keeps_hybrid_manager
 from tokenroom.engines.vllm.default_rules import DefaultRules, default_rules
 from tokenroom.engines.vllm.generation import EngineGeneration, runs_v0
 from tokenroom.engines.vllm.graph_sizes import GraphRequest, capture_sizes
@@ -142,10 +143,13 @@ class Resolver:
             ("max_logprobs", 20),
             ("moe_backend", "auto"),
             ("max_cpu_loras", None),
+            ("enable_eplb", False),
+            ("num_redundant_experts", 0),
+            ("mm_ipc_gpu_memory_bytes", 0),
+            ("mm_encoder_tp_mode", "weights"),
         ):
             values[name] = self._plain(name, default)
-        disabled = self._plain("disable_hybrid_kv_cache_manager", not self.rules.hybrid_cache)
-        values["hybrid_manager"] = not disabled
+        values["hybrid_manager"] = not self._disables_hybrid_manager()
         values["enable_chunked_prefill"] = self._chunked_prefill()
         values["enable_prefix_caching"] = self._prefix_caching()
         seqs, tokens = self._batch(values["max_model_len"], values["enable_chunked_prefill"])
@@ -230,6 +234,16 @@ class Resolver:
     def _disables_windows(self) -> bool:
         """Every layer attends within the window alone, which bounds the length."""
         return bool(self.user.disable_sliding_window)
+
+    def _disables_hybrid_manager(self) -> bool:
+        """A KV connector that does not support the manager turns it off, unless set."""
+        name, connector = "disable_hybrid_kv_cache_manager", connector_of(self.user)
+        unset = self.user.disable_hybrid_kv_cache_manager is None
+        if unset and connector is not None and self.rules.hybrid_cache:
+            off = not keeps_hybrid_manager(connector, self.rules.version)
+            reason = f"{connector} does not support it" if off else ""
+            return bool(self._note(name, off, "engine", reason))
+        return bool(self._plain(name, not self.rules.hybrid_cache))
 
     def _dtype(self) -> str:
         """``_get_and_verify_dtype``: float32 checkpoints run in half, old GPUs without bfloat16."""

@@ -156,7 +156,8 @@ def running_terms(
 
 def _positions_at_once(batch: EncoderBatch, inputs: ProfileInputs, rules: VersionRules) -> int:
     """Positions that pass the encoder side by side."""
-    tower, every = batch.tower, batch.items * batch.item_positions
+    ranks = inputs.tensor_parallel_size if inputs.encoder_shares_items else 1
+    tower, every = batch.tower, -(-batch.items // ranks) * batch.item_positions
     if not tower.items_apart:
         return every
     clip = tower.clip

@@ -16,10 +16,14 @@ from tokenroom.engines.policy import (
 from tokenroom.engines.vllm.admission import admit
 from tokenroom.engines.vllm.checks import check
 from tokenroom.engines.vllm.defaults import ResolvedSettings, resolve
+from tokenroom.engines.vllm.overrides import with_overrides
 from tokenroom.engines.vllm.plan import VLLMPlan, plan_deployment
+from tokenroom.engines.vllm.processor import with_pixel_limits
 from tokenroom.engines.vllm.reserves import RESERVES
 from tokenroom.engines.vllm.rules import NEWEST
 from tokenroom.engines.vllm.settings import VLLMSettings
+from tokenroom.engines.vllm.spread import encoder_runs_whole, with_whole_encoder
+from tokenroom.engines.vllm.unmodelled import unmodelled
 from tokenroom.engines.vllm.value_types import checked
 from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator, Node
@@ -107,11 +111,15 @@ class VLLMPolicy:
             DeploymentError: vLLM would refuse the settings.
         """
         admit(settings, node.accelerator, settings.version or _NEWEST)
+        spec = with_overrides(spec, settings.hf_overrides)
         recognised = spec.quantization is None or spec.quantization_named
         if not recognised:
             spec = _loaded_plain(spec)
         if settings.quantization is not None:
             spec = _loaded_as(spec, settings.quantization)
+        spec = with_pixel_limits(spec, settings)
+        if encoder_runs_whole(spec, settings):
+            spec = with_whole_encoder(spec)
         resolved = resolve(settings, spec, node)
         check(resolved, spec, node)
         deployment = Deployment(
@@ -123,7 +131,7 @@ class VLLMPolicy:
             settings=resolved.settings,
             asked=settings,
             resolved=resolved,
-            notices=_notices(settings, resolved, node.accelerator, recognised=recognised),
+            notices=_notices(settings, spec, resolved, node.accelerator, recognised=recognised),
         )
         return _with_longest(deployment) if resolved.fits_max_model_len else deployment
 
@@ -168,6 +176,7 @@ def _with_longest(deployment: Deployment) -> Deployment:
 
 def _notices(
     settings: VLLMSettings,
+    spec: ModelSpec,
     resolved: ResolvedSettings,
     accelerator: Accelerator,
     *,
@@ -191,6 +200,9 @@ def _notices(
         accelerator.custom and accelerator.vendor == "unknown"
     ):
         found.append(Notice(key="gpu_capability_unknown", values={"gpu": accelerator.name}))
+    found += [
+        Notice(key="not_modelled", values={"name": name}) for name in unmodelled(settings, spec)
+    ]
     method = resolved.speculative.method if resolved.speculative is not None else None
     if method is not None and settings.speculative is not None:
         needs_model = method in ("draft_model", "eagle", "eagle3", "medusa")

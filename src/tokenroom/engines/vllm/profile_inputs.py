@@ -40,6 +40,7 @@ class ProfileInputs:
         mm_limits: Items a prompt may hold by modality (``"image"``); an absent one is unlimited.
         language_model_only: The encoder is neither loaded nor profiled.
         skip_mm_profiling: The encoder is loaded but left out of the profile run.
+        encoder_shares_items: Every rank runs the whole encoder on its share of the items.
         disable_custom_all_reduce: Collectives go through NCCL alone.
         second_runner: The second model runner runs the model, None for as the version chooses.
         flashinfer_sampler: VLLM_USE_FLASHINFER_SAMPLER, None when not set.
@@ -70,6 +71,7 @@ class ProfileInputs:
     mm_limits: Mapping[str, int] = field(default_factory=dict)
     language_model_only: bool = False
     skip_mm_profiling: bool = False
+    encoder_shares_items: bool = False
     disable_custom_all_reduce: bool = False
     second_runner: bool | None = None
     flashinfer_sampler: bool | None = None

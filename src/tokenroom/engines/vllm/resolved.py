@@ -71,6 +71,10 @@ class ResolvedSettings:
     max_logprobs: int
     moe_backend: str
     max_cpu_loras: int | None
+    enable_eplb: bool
+    num_redundant_experts: int
+    mm_ipc_gpu_memory_bytes: int
+    mm_encoder_tp_mode: str
     environment: Mapping[str, str]
     settings: Mapping[str, Setting] = field(default_factory=dict)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
-from typing import Any
+from typing import Any, Final
 
 from tokenroom.engines.policy import Deployment, Estimate
 from tokenroom.engines.vllm.expert_padding import expert_padding
@@ -24,11 +24,16 @@ from tokenroom.engines.vllm.profile_inputs import ProfileInputs
 from tokenroom.engines.vllm.profile_run import decode_peak, profile_run
 from tokenroom.engines.vllm.resolved import ResolvedSettings
 from tokenroom.engines.vllm.rules import VersionRules, rules_for
+from tokenroom.engines.vllm.spread import encoder_runs_whole, with_redundant_experts
 from tokenroom.engines.vllm.v0_cache import V0_CACHE_RULES, as_cached
 from tokenroom.engines.vllm.v0_rules import v0_rules
 from tokenroom.engines.vllm.weights import Ranks, rank_weights, stage_layers
 from tokenroom.errors import DeploymentError
 from tokenroom.models.spec import Layer
+
+_DECODES_VIDEO_SINCE: Final = (0, 25, 0)
+"""``reserve_mm_ipc_gpu_memory`` (multimodal/gpu_ipc_memory.py): frames decoded on the GPU by the
+front end are kept out of the pool, whether its size was given or not."""
 
 
 def profile_inputs_of(deployment: Deployment, rank: int) -> ProfileInputs:
@@ -59,6 +64,7 @@ def profile_inputs_of(deployment: Deployment, rank: int) -> ProfileInputs:
         mm_limits=resolved.limit_mm_per_prompt,
         language_model_only=resolved.language_model_only,
         skip_mm_profiling=resolved.skip_mm_profiling,
+        encoder_shares_items=encoder_runs_whole(deployment.spec, deployment.asked),
         disable_custom_all_reduce=resolved.disable_custom_all_reduce,
         second_runner=resolved.second_runner,
         flashinfer_sampler=_switch(environment, "VLLM_USE_FLASHINFER_SAMPLER"),
@@ -97,6 +103,8 @@ def stage_figures(deployment: Deployment, rules: VersionRules, rank: int) -> dic
             - charged_graphs
             - (buffers if rules.counts_persistent_buffers else 0)
         )
+    if spec.towers and rules.version >= _DECODES_VIDEO_SINCE:
+        available -= resolved.mm_ipc_gpu_memory_bytes
     if graphs.estimated_bytes:
         shown = Estimate(
             num_bytes=graphs.estimated_bytes,
@@ -170,8 +178,11 @@ def _weights(deployment: Deployment, rules: VersionRules, rank: int) -> dict[str
         expert_parallel=resolved.enable_expert_parallel,
         layer_partition=_partition(resolved),
     )
+    weighed = spec
+    if resolved.enable_eplb and resolved.num_redundant_experts:
+        weighed = with_redundant_experts(spec, resolved.num_redundant_experts)
     own = rank_weights(
-        spec,
+        weighed,
         ranks=ranks,
         dtype=resolved.dtype,
         towers=not resolved.language_model_only,

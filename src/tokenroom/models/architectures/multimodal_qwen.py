@@ -62,11 +62,17 @@ def largest_image(vision: Config, pixels: int) -> tuple[int, int]:
     """
     merge = vision.integer("spatial_merge_size")
     unit = side(vision, "patch_size")[0] * merge
-    for tokens in range(pixels // unit**2, 0, -1):
+    tokens = most_tokens(pixels // unit**2)
+    return tokens, tokens * merge**2
+
+
+def most_tokens(limit: int) -> int:
+    """The largest number of merged patches up to ``limit`` that some image can be cut into."""
+    for tokens in range(limit, 0, -1):
         short = next(size for size in range(math.isqrt(tokens), 0, -1) if tokens % size == 0)
         if tokens // short <= _LARGEST_ASPECT * short:
-            return tokens, tokens * merge**2
-    return 1, merge**2
+            return tokens
+    return 1
 
 
 def pixel_sentence(pixels: int) -> str:
