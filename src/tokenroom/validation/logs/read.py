@@ -84,9 +84,11 @@ def _row(path: Path, reader: LogReader, facts: Facts, catalogue: Catalogue, told
     inferred: list[str] = []
     gpu = told.gpu or facts.gpu
     total = numeric(reported.get("total_gpu_gib"))
+    certain = gpu is not None
     if gpu is None and total is not None and (likely := by_memory(catalogue, total)):
         gpu = likely[0].name
         inferred.append("gpu")
+        certain = len(likely) == 1
     model = told.model or facts.model
     flags = {} if told.command is not None else dict(facts.flags)
     gpus = told.gpus or facts.gpus or (None if told.command is not None else _product(flags))
@@ -101,7 +103,7 @@ def _row(path: Path, reader: LogReader, facts: Facts, catalogue: Catalogue, told
         command=told.command,
         reported=reported,
         outcome=facts.outcome(),
-        grade=grade_of(reported, facts.flags, complete=model is not None and gpu is not None),
+        grade=grade_of(reported, facts.flags, complete=model is not None and certain),
         inferred=tuple(inferred),
         place=str(path),
     )
