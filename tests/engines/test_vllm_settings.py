@@ -226,3 +226,18 @@ class TestBalancing:
     def test_what_it_needs(self, settings: dict[str, Any], sentence: str) -> None:
         with pytest.raises(DeploymentError, match=sentence):
             fit("Qwen/Qwen3-30B-A3B-FP8", "4xH100", **settings)
+
+
+class TestFewerItems:
+    """The change that limits what a prompt may hold."""
+
+    def test_leaving_videos_out_may_suffice(self) -> None:
+        result = fit(_VISION, "rtx-5090")
+        assert result.verdict == "does_not_fit"
+        change = {change.key: change for change in result.changes_that_fit}["limit_mm_per_prompt"]
+        assert change.flags == """--limit-mm-per-prompt '{"video": 0}'"""
+        assert fit(_VISION, "rtx-5090", limit_mm_per_prompt={"video": 0}).verdict == "fits"
+
+    def test_models_of_text_alone_have_none(self) -> None:
+        result = fit("Qwen/Qwen3-32B", "rtx-5090")
+        assert "limit_mm_per_prompt" not in {change.key for change in result.changes_that_fit}

@@ -6,6 +6,7 @@ first (a length nobody asked for, slack), then waiting time, then quality, then 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import floor
@@ -84,6 +85,33 @@ def _budgets(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
     ]
 
 
+def _fewer_items(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
+    """No videos, then one image a prompt, where the encoder sets the peak of the profile run."""
+    resolved: ResolvedSettings = deployment.resolved
+    towers = deployment.spec.towers
+    if not towers or resolved.language_model_only:
+        return []
+    if all(stage.activation.phase != "encoder" for stage in policy.plan(deployment).stages):
+        return []
+    limits = dict(resolved.limit_mm_per_prompt)
+    steps = []
+    if any(tower.clip is not None for tower in towers) and limits.get("video", 1) > 0:
+        limits["video"] = 0
+        steps.append(_limits(limits))
+    if any(tower.name == "vision" for tower in towers) and limits.get("image", 2) > 1:
+        steps.append(_limits({**limits, "image": 1}))
+    return steps
+
+
+def _limits(limits: dict[str, int]) -> Step:
+    name = "limit_mm_per_prompt"
+    return Step(
+        key=name,
+        flags=f"--limit-mm-per-prompt '{json.dumps(limits)}'",
+        settings={name: limits},
+    )
+
+
 def _text_only(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
     if not deployment.spec.towers or deployment.resolved.language_model_only:
         return []
@@ -141,6 +169,7 @@ _SOFT: Final[tuple[_Ladder, ...]] = (
     _utilizations,
     _sequences,
     _budgets,
+    _fewer_items,
     _text_only,
     _eager,
     _narrow_cache,
