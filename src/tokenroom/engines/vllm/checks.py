@@ -150,10 +150,11 @@ def _parallel(resolved: ResolvedSettings, spec: ModelSpec, node: Node) -> Iterat
 
 def _balancing(resolved: ResolvedSettings) -> Iterator[str]:
     """Expert parallelism load balancing (``ParallelConfig.__post_init__``)."""
-    if not resolved.enable_eplb:
-        if resolved.num_redundant_experts:
+    asked = resolved.asked
+    if not asked.enable_eplb:
+        if asked.num_redundant_experts:
             yield (
-                f"num_redundant_experts is {resolved.num_redundant_experts}, but enable_eplb is "
+                f"num_redundant_experts is {asked.num_redundant_experts}, but enable_eplb is "
                 f"off; enable it or leave them out"
             )
         return
@@ -248,7 +249,7 @@ def _shards(resolved: ResolvedSettings, spec: ModelSpec, accelerator: Accelerato
             expert_parallel=resolved.enable_expert_parallel,
             dtype=resolved.dtype,
             capability=accelerator.compute_capability,
-            names_moe_backend=resolved.moe_backend not in (None, "auto"),
+            names_moe_backend=resolved.asked.moe_backend not in (None, "auto"),
         ),
     )
     if sentence is not None:
@@ -267,13 +268,10 @@ def _extras(resolved: ResolvedSettings, spec: ModelSpec) -> Iterator[str]:
     if resolved.enable_lora and resolved.max_lora_rank not in _LORA_RANKS:
         ranks = ", ".join(str(rank) for rank in _LORA_RANKS)
         yield f"max_lora_rank is {resolved.max_lora_rank}; choose from {ranks}"
-    if (
-        resolved.enable_lora
-        and resolved.max_cpu_loras is not None
-        and resolved.max_cpu_loras < resolved.max_loras
-    ):
+    on_host = resolved.asked.max_cpu_loras
+    if resolved.enable_lora and on_host is not None and on_host < resolved.max_loras:
         yield (
-            f"max_cpu_loras is {resolved.max_cpu_loras}, below max_loras ({resolved.max_loras}); "
+            f"max_cpu_loras is {on_host}, below max_loras ({resolved.max_loras}); "
             f"give at least as many, or leave it out"
         )
     if resolved.speculative is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from math import ceil
+from operator import attrgetter
 from typing import Any, Final
 
 from tokenroom.engines.policy import Setting
@@ -57,7 +58,11 @@ _TWO_WAY_IMAGES: Final = frozenset(
 _NO_SETTINGS: Final = frozenset(
     {"version", "usage", "environment", "speculative", "unknown_flags", "ignored_flags"}
 )
-_FIELDS: Final = tuple(item.name for item in fields(VLLMSettings) if item.name not in _NO_SETTINGS)
+_REST_NAMES: Final = tuple(
+    item.name for item in fields(VLLMSettings) if item.name not in _NO_SETTINGS
+)
+_REST: Final = attrgetter(*_REST_NAMES)
+_UNSET: Final = _REST(VLLMSettings())
 _GRAPH_MODE_OF_LEVEL: Final = ("NONE", "PIECEWISE", "FULL_AND_PIECEWISE", "FULL_AND_PIECEWISE")
 _WITHOUT_PIECEWISE: Final = {"PIECEWISE": "NONE", "FULL_AND_PIECEWISE": "FULL_DECODE_ONLY"}
 
@@ -141,12 +146,6 @@ class Resolver:
             ("disable_custom_all_reduce", False),
             ("cpu_offload_bytes", 0),
             ("max_logprobs", 20),
-            ("moe_backend", "auto"),
-            ("max_cpu_loras", None),
-            ("enable_eplb", False),
-            ("num_redundant_experts", 0),
-            ("mm_ipc_gpu_memory_bytes", 0),
-            ("mm_encoder_tp_mode", "weights"),
         ):
             values[name] = self._plain(name, default)
         values["hybrid_manager"] = not self._disables_hybrid_manager()
@@ -183,6 +182,7 @@ class Resolver:
             length=length,
             fits_max_model_len=user.max_model_len == -1,
             speculative=speculative,
+            asked=user,
             environment=user.environment,
             settings=self.notes,
             **values,
@@ -204,10 +204,11 @@ class Resolver:
                 if value is not None:
                     origin = "user" if value == given else "model"
                     self._note(f"speculative.{item.name}", value, origin)
-        for name in _FIELDS:
-            value = getattr(self.user, name)
-            if value is not None and value != {} and name not in self.notes:
-                self._note(name, value, "user")
+        given = _REST(self.user)
+        if given != _UNSET:
+            for name, value, unset in zip(_REST_NAMES, given, _UNSET, strict=True):
+                if value != unset and name not in self.notes:
+                    self._note(name, value, "user")
 
     def _note(self, name: str, value: Any, origin: str, reason: str = "") -> Any:
         self.notes[name] = Setting(value, origin, reason)

@@ -47,7 +47,8 @@ def with_pixel_limits(spec: ModelSpec, settings: VLLMSettings) -> ModelSpec:
 
 def unmodelled_keys(spec: ModelSpec, settings: VLLMSettings) -> tuple[str, ...]:
     """Processor keys given whose influence on memory is not modelled."""
-    if not spec.towers:
+    pixels = settings.mm_processor_max_pixels is not None
+    if not spec.towers or not (settings.mm_processor_kwargs or pixels):
         return ()
     known = _WITHOUT_INFLUENCE | (_LIMITS if _is_qwen(spec) else frozenset())
     found = []
@@ -56,7 +57,6 @@ def unmodelled_keys(spec: ModelSpec, settings: VLLMSettings) -> tuple[str, ...]:
             found += [f"{key}.{name}" for name in value if name not in known]
         elif key not in known:
             found.append(key)
-    pixels = settings.mm_processor_max_pixels is not None
     if pixels and not _is_qwen(spec) and "max_pixels" not in found:
         found.append("max_pixels")
     return tuple(found)

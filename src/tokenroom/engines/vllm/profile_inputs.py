@@ -46,6 +46,7 @@ class ProfileInputs:
         flashinfer_sampler: VLLM_USE_FLASHINFER_SAMPLER, None when not set.
         quantization: ``--quantization``, which V0 took for a wish for that very kernel; None when
             not set.
+        others_bytes: What other processes hold on the GPU.
     """
 
     dtype: str = "bfloat16"

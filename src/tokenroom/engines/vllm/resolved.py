@@ -9,14 +9,15 @@ from tokenroom.engines.policy import Setting
 from tokenroom.engines.vllm.generation import EngineGeneration
 from tokenroom.engines.vllm.model_length import ModelLength
 from tokenroom.engines.vllm.model_traits import ModelTraits
-from tokenroom.engines.vllm.settings import SpeculativeSettings
+from tokenroom.engines.vllm.settings import SpeculativeSettings, VLLMSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedSettings:
     """Every setting filled in; sizes in bytes, lengths in tokens.
 
-    ``settings`` says for each name of this class the value, whose it is and why. ``None`` stays
+    ``settings`` says for each name of this class the value, whose it is and why; ``asked`` holds
+    what the user set, for settings that need no filling in. ``None`` stays
     only where the engine itself keeps "none": kv_cache_memory_bytes, num_gpu_blocks_override,
     mamba_block_size (the state covers the whole sequence) and the like.
     """
@@ -69,13 +70,8 @@ class ResolvedSettings:
     disable_custom_all_reduce: bool
     cpu_offload_bytes: int
     max_logprobs: int
-    moe_backend: str
-    max_cpu_loras: int | None
-    enable_eplb: bool
-    num_redundant_experts: int
-    mm_ipc_gpu_memory_bytes: int
-    mm_encoder_tp_mode: str
     environment: Mapping[str, str]
+    asked: VLLMSettings
     settings: Mapping[str, Setting] = field(default_factory=dict)
 
     @property

@@ -104,7 +104,7 @@ def stage_figures(deployment: Deployment, rules: VersionRules, rank: int) -> dic
             - (buffers if rules.counts_persistent_buffers else 0)
         )
     if spec.towers and rules.version >= _DECODES_VIDEO_SINCE:
-        available -= resolved.mm_ipc_gpu_memory_bytes
+        available -= resolved.asked.mm_ipc_gpu_memory_bytes or 0
     if graphs.estimated_bytes:
         shown = Estimate(
             num_bytes=graphs.estimated_bytes,
@@ -179,8 +179,8 @@ def _weights(deployment: Deployment, rules: VersionRules, rank: int) -> dict[str
         layer_partition=_partition(resolved),
     )
     weighed = spec
-    if resolved.enable_eplb and resolved.num_redundant_experts:
-        weighed = with_redundant_experts(spec, resolved.num_redundant_experts)
+    if resolved.asked.enable_eplb and resolved.asked.num_redundant_experts:
+        weighed = with_redundant_experts(spec, resolved.asked.num_redundant_experts)
     own = rank_weights(
         weighed,
         ranks=ranks,

@@ -6,6 +6,7 @@ Together with the settings that some module reads they are all there are; a test
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Final
 
 from tokenroom.engines.vllm.connectors import connector_of, known_connector
@@ -49,6 +50,9 @@ NOT_MODELLED: Final[Mapping[str, Callable[[object], bool]]] = {
     "mm_encoder_only": _on,
 }
 
+_GIVEN: Final = attrgetter(*NOT_MODELLED)
+_UNSET: Final = _GIVEN(VLLMSettings())
+
 #: Settings that change where or when work is done, not what a rank holds.
 WITHOUT_INFLUENCE: Final = frozenset(
     {
@@ -69,9 +73,11 @@ def unmodelled(settings: VLLMSettings, spec: ModelSpec) -> Iterator[str]:
         settings: What the user set.
         spec: The model, read with the overrides.
     """
-    for name, matters in NOT_MODELLED.items():
-        if matters(getattr(settings, name)):
-            yield name
+    given = _GIVEN(settings)
+    if given != _UNSET:
+        for (name, matters), value in zip(NOT_MODELLED.items(), given, strict=True):
+            if matters(value):
+                yield name
     for key in unmodelled_keys(spec, settings):
         yield f"mm_processor_kwargs {key}"
     for key in unmodelled_overrides(spec, settings.hf_overrides):
