@@ -49,7 +49,21 @@ def test_an_unknown_scaling_is_said() -> None:
 
 def test_towers_have_a_bound_on_their_layers() -> None:
     vision = {"num_global_layers": 2**31 - 1}
-    with pytest.raises(ModelError, match="num_global_layers .* from 1 to 4096"):
+    with pytest.raises(ModelError, match=r"num_global_layers .* from 1 to 4096"):
         read_config({"model_type": "mllama", "vision_config": vision}, "x")
-    with pytest.raises(ModelError, match="depth .* from 1 to 4096"):
+    with pytest.raises(ModelError, match=r"depth .* from 1 to 4096"):
         read_config({"model_type": "qwen2_5_vl", "vision_config": {"depth": 10**6}}, "x")
+
+
+def test_narrow_types_are_no_plain_dtype() -> None:
+    with pytest.raises(ModelError, match=r"dtype .* is 'float8_e4m3fn'; it must hold bfloat16"):
+        read_config(LLAMA | {"dtype": "float8_e4m3fn"}, "x")
+
+
+def test_groups_that_do_not_divide_are_said() -> None:
+    block = {"quant_method": "awq", "bits": 4, "group_size": 100, "zero_point": True}
+    spec = read_config(LLAMA | {"quantization_config": block}, "x")
+    assert any("group_size 100 does not divide the 4096 inputs" in s for s in spec.assumptions)
+    block["group_size"] = 128
+    spec = read_config(LLAMA | {"quantization_config": block}, "x")
+    assert not any("group_size" in said for said in spec.assumptions)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+import pytest
+
+from tokenroom.errors import ModelError
 from tokenroom.models.headers import attach_stored_tensors
 from tokenroom.models.hf_config import read_config
 from tokenroom.models.ranges import StoredTensor
@@ -175,3 +178,15 @@ def test_tied_head_and_missing_tensors() -> None:
     assert "stores no tensor for self_attn.o_proj" in attached.assumptions[-1]
     weight = next(item for item in attached.layers[0].weights if item.name == "self_attn.o_proj")
     assert weight.stored_bytes is None
+
+
+def test_a_checkpoint_of_less_than_half_is_refused() -> None:
+    spec = read_config(LLAMA, "m")
+    tensors = plain(spec)
+    assert attach_stored_tensors(spec, tensors, mostly_there=True).parameters_total
+    few = [item for item in tensors if ".1." in item.name]
+    with pytest.raises(ModelError, match=r"of the 106,816 parameters .* of m describes"):
+        attach_stored_tensors(spec, few, mostly_there=True)
+    most = [item for item in tensors if ".1.self_attn" not in item.name]
+    said = attach_stored_tensors(spec, most, mostly_there=True).assumptions
+    assert any("of 106,816 parameters" in sentence for sentence in said)

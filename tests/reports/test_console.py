@@ -4,10 +4,11 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.text import Text
 
 from tokenroom.reports.console import console, draw_bar, print_json
 from tokenroom.reports.figures import KINDS, Bar, BarSegment
-from tokenroom.reports.messages import Language
+from tokenroom.reports.messages import Language, printable
 from tokenroom.units import GIB
 
 Capture = pytest.CaptureFixture[str]
@@ -77,3 +78,16 @@ def test_what_does_not_fit_is_crossed_out() -> None:
 def test_a_bar_never_exceeds_its_width(sizes: list[int], width: int) -> None:
     for line in draw_bar(bar(*sizes), width=width)[:2]:
         assert line.cell_len <= width
+
+
+def test_what_would_steer_the_terminal_is_shown_instead(capsys: Capture) -> None:
+    console().print(Text("a\x1b[31mb\x07c\u202ed\x9be\n\tf 名…"))
+    shown = capsys.readouterr().out
+    assert shown.replace(" ", "") == "a\\x1b[31mbc\\u202ed\\x9be\nf名…\n"
+
+
+@given(st.text())
+def test_printable_text_has_nothing_that_steers(text: str) -> None:
+    shown = printable(text)
+    assert not any(ord(character) < 32 and character not in "\n\t" for character in shown)
+    assert printable(shown) == shown

@@ -431,8 +431,8 @@ def _plot_memory(result: FitResult, path: Path, language: Language) -> None:
 
 def _say_written(path: Path, language: Language, used: Language) -> None:
     """Tell where the picture is, and why it is not in the language asked for."""
-    from tokenroom.reports.messages import message
+    from tokenroom.reports.messages import message, printable
 
     if used is not language:
         click.echo(message("plot.no_cjk_font", language), err=True)
-    click.echo(message("plot.written", language, file=str(path)), err=True)
+    click.echo(message("plot.written", language, file=printable(str(path))), err=True)

@@ -17,7 +17,7 @@ import click
 
 from tokenroom.cli.options import language_option
 from tokenroom.errors import TokenroomError
-from tokenroom.reports.messages import Language, language_of, message
+from tokenroom.reports.messages import Language, language_of, message, printable
 
 _BROKEN_PIPE: Final = 128 + 13  # as a shell reports a process that SIGPIPE ended
 _INTERRUPTED: Final = 128 + 2
@@ -138,7 +138,7 @@ def _output_failed(reason: str) -> int:
 
 
 def _fail(reason: str) -> int:
-    _say(message("cli.error", language_of(os.environ), reason=" ".join(reason.split())))
+    _say(message("cli.error", language_of(os.environ), reason=printable(" ".join(reason.split()))))
     return 2
 
 

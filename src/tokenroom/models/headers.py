@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final, TypeAlias
 
+from tokenroom.errors import ModelError
 from tokenroom.models.ranges import StoredTensor
 from tokenroom.models.spec import DTYPE_BITS, Layer, ModelSpec, Role, Tower, Weight
 from tokenroom.units import format_bytes
@@ -162,13 +163,19 @@ class _Part:
             if elements != described or not (own_type or self.found_bytes[indexes] == num_bytes):
                 yield weights[0].name
 
-    def unfound(self) -> Iterable[str]:
-        """Names of the weights that no tensor was found for."""
+    def unfound(self) -> Iterable[Weight]:
+        """The weights that no tensor was found for."""
         found = {index for indexes in self.found_bytes for index in indexes}
-        return (weight.name for index, weight in enumerate(self.weights) if index not in found)
+        return (weight for index, weight in enumerate(self.weights) if index not in found)
+
+    def unfound_parameters(self) -> int:
+        """Parameters that no tensor was found for."""
+        return sum(weight.parameters for weight in self.unfound())
 
 
-def attach_stored_tensors(spec: ModelSpec, tensors: Iterable[StoredTensor]) -> ModelSpec:
+def attach_stored_tensors(
+    spec: ModelSpec, tensors: Iterable[StoredTensor], *, mostly_there: bool = False
+) -> ModelSpec:
     """``spec`` with the exact bytes of every weight as the checkpoint stores it.
 
     Blocks that were of one kind but differ in bytes become different kinds. Tensors that match no
@@ -176,6 +183,14 @@ def attach_stored_tensors(spec: ModelSpec, tensors: Iterable[StoredTensor]) -> M
     multi-token-prediction block) and listed in ``assumptions``, as are parameters that have no
     tensor, which keep their computed size. A stored copy of a tied head and rotary tables, which
     engines do not load, are listed but not counted.
+
+    Args:
+        spec: The model.
+        tensors: What the headers list.
+        mostly_there: Refuse tensors of less than half of the model's parameters.
+
+    Raises:
+        ModelError: More than half of the model is missing.
     """
     layers = [_Part.of(layer.weights) for layer in spec.layers]
     encoder = [_Part.of(layer.weights) for layer in spec.encoder_layers]
@@ -195,6 +210,9 @@ def attach_stored_tensors(spec: ModelSpec, tensors: Iterable[StoredTensor]) -> M
         component, part, path = _place(names, block, layers, encoder, mtp, towers, ends)
         if part is None or not part.add(path, tensor):
             lost.setdefault(component, []).append(tensor)
+    parts = {"": (*layers, *encoder, ends), **{name: (part,) for name, part in towers.items()}}
+    if mostly_there:
+        _check_whole(spec, [part for group in parts.values() for part in group])
     stored = ends.stored_bytes()
     cut = len(spec.input_weights)
     output_weights = _stored(spec.output_weights, stored[cut:])
@@ -205,7 +223,6 @@ def attach_stored_tensors(spec: ModelSpec, tensors: Iterable[StoredTensor]) -> M
         mtp_layers = (first, *mtp_layers[1:])
     if remainder := lost.get("model"):
         output_weights += (_unmatched(remainder),)
-    parts = {"": (*layers, *encoder, ends), **{name: (part,) for name, part in towers.items()}}
     return replace(
         spec,
         layers=_stored_layers(spec.layers, layers),
@@ -222,6 +239,23 @@ def attach_stored_tensors(spec: ModelSpec, tensors: Iterable[StoredTensor]) -> M
             *_notes([part for group in parts.values() for part in group], spec, lost, skipped),
         ),
     )
+
+
+def _check_whole(spec: ModelSpec, parts: Sequence[_Part]) -> None:
+    """Refuse a checkpoint that stores less than half of its model: files are missing.
+
+    Raises:
+        ModelError: It does.
+    """
+    described = sum(weight.parameters for part in parts for weight in part.weights)
+    missing = sum(part.unfound_parameters() for part in parts)
+    if 2 * missing > described:
+        found = sum(sum(part.found_bytes.values()) for part in parts)
+        raise ModelError(
+            f"the weight files store {format_bytes(found)}, {described - missing:,} of the "
+            f"{described:,} parameters that the configuration of {spec.name} describes; fetch the "
+            f"missing files, or give the config.json alone"
+        )
 
 
 def _canonical(names: Sequence[str]) -> Path:
@@ -325,11 +359,13 @@ def _notes(
         )
     if skipped:
         yield f"{_listed(skipped)} are stored but not loaded by engines and not counted"
-    missing = {name: None for part in parts for name in part.unfound()}
+    missing = {weight.name: None for part in parts for weight in part.unfound()}
     if missing:
+        lacking = sum(part.unfound_parameters() for part in parts)
+        described = sum(weight.parameters for part in parts for weight in part.weights)
         yield (
-            f"the checkpoint stores no tensor for {_some(list(missing))}; computed sizes are used"
-            " there"
+            f"the checkpoint stores no tensor for {_some(list(missing))} ({lacking:,} of "
+            f"{described:,} parameters); computed sizes are used there"
         )
     differing = {name: None for part in parts for name in part.differing(spec.dtype)}
     if differing:

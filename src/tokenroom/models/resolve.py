@@ -130,7 +130,7 @@ def _with_stored_tensors(weights: Path, folder: Path, assume_architecture: str |
             " config.json is needed beside it for layers and KV cache"
         )
     spec = read_config_file(folder, assume_architecture=assume_architecture)
-    spec = attach_stored_tensors(spec, tensors)
+    spec = attach_stored_tensors(spec, tensors, mostly_there=True)
     return replace(spec, source=f"{spec.source} and headers of {weights.name}")
 
 

@@ -12,11 +12,11 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenroom.reports.figures import Bar
-from tokenroom.reports.messages import Language, message
+from tokenroom.reports.messages import Language, message, printable
 from tokenroom.units import GIB, format_gib
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderHook
     from rich.text import Text
 
 PLAIN_WIDTH: Final = 80
@@ -47,9 +47,33 @@ def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or os.environ.get("COLUMNS") else PLAIN_WIDTH
     made = Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
+    made.push_render_hook(_printable_hook())
     # rich would end the process with 1, which says "does not fit" here; main() ends it quietly.
     made.on_broken_pipe = _raise_broken_pipe  # type: ignore[method-assign]
     return made
+
+
+def _printable_hook() -> RenderHook:
+    """What turns control characters in anything printed into their escapes."""
+    from rich.console import ConsoleOptions, RenderableType, RenderHook, RenderResult
+    from rich.segment import Segment
+
+    class Printable:
+        def __init__(self, inner: RenderableType) -> None:
+            self.inner = inner
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            for segment in console.render(self.inner, options):
+                if segment.control or segment.text.isprintable():
+                    yield segment
+                else:
+                    yield Segment(printable(segment.text), segment.style)
+
+    class Hook(RenderHook):
+        def process_renderables(self, renderables: list[Any]) -> list[Any]:
+            return [Printable(renderable) for renderable in renderables]
+
+    return Hook()
 
 
 def print_json(data: Any) -> None:

@@ -18,6 +18,7 @@ from tokenroom.reports.messages import (
     change_price,
     message,
     notice_text,
+    printable,
     refusal_text,
 )
 from tokenroom.units import GIB, format_bytes, format_parameters
@@ -192,7 +193,7 @@ def stage_bar(result: FitResult, stage: StageMemory, language: Language, title: 
 def fit_title(result: FitResult, language: Language) -> str:
     """What the report is about, in one line."""
     deployment = result.deployment
-    return message(
+    title = message(
         "fit.title",
         language,
         model=deployment.spec.name,
@@ -201,6 +202,7 @@ def fit_title(result: FitResult, language: Language) -> str:
         engine=engine_title(deployment.engine),
         version=deployment.version,
     )
+    return printable(title)
 
 
 def _model_line(result: FitResult, language: Language) -> str:
@@ -209,7 +211,7 @@ def _model_line(result: FitResult, language: Language) -> str:
     return message(
         "fit.model_dense" if dense else "fit.model",
         language,
-        architecture=spec.architecture,
+        architecture=spec.architecture or spec.model_type,
         parameters=format_parameters(spec.parameters_total),
         weights_bytes=result.weights_bytes,
         **({} if dense else {"active": format_parameters(spec.parameters_active)}),

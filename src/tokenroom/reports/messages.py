@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+from unicodedata import category
 
 from tokenroom.reports.device_messages import DEVICE_MESSAGES
 from tokenroom.reports.engine_messages import ENGINE_MESSAGES
@@ -19,6 +20,25 @@ from tokenroom.units import format_gib
 
 if TYPE_CHECKING:
     from tokenroom.engines.policy import Change, Notice, Refusal
+
+
+def printable(text: str) -> str:
+    """``text`` with everything escaped that would steer a terminal instead of being shown.
+
+    Names from files may hold escape sequences, carriage returns and marks that reverse the
+    direction of writing. Line ends and tabs stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        (f"\\x{ord(character):02x}" if character < "\xff" else f"\\u{ord(character):04x}")
+        if character not in "\n\t" and category(character) in _STEERING
+        else character
+        for character in text
+    )
+
+
+_STEERING: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 class Language(StrEnum):

@@ -8,7 +8,10 @@ from typing import Final
 
 from tokenroom.models.architectures import blocks
 from tokenroom.models.config import MAX_LAYERS, Config
-from tokenroom.models.spec import DTYPE_BITS, Layer, ModelSpec, Role, Weight
+from tokenroom.models.spec import Layer, ModelSpec, Role, Weight
+
+_PLAIN_TYPES: Final = ("bfloat16", "float16", "float32")
+"""Types that plain parameters are computed in; narrower ones need a quantisation block."""
 
 DEFAULT_DTYPE: Final = "bfloat16"
 
@@ -31,10 +34,10 @@ def stored_dtype(config: Config) -> str | None:
     name = config.text("dtype", "torch_dtype").removeprefix("torch.")
     if not name or name == "auto":
         return None
-    if name not in DTYPE_BITS:
+    if name not in _PLAIN_TYPES:
         config.refuse(
             "dtype" if config.has("dtype") else "torch_dtype",
-            "a PyTorch type such as bfloat16, float16 or float32",
+            "bfloat16, float16 or float32 (narrower weights are said by quantization_config)",
         )
     return name
 

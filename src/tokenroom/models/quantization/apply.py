@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -82,12 +82,32 @@ def apply_quantization(spec: ModelSpec, config: Mapping[str, object]) -> ModelSp
         QuantizationError: The method is not known, or a field holds what it may not.
     """
     plan = read_plan(spec, config)
+    quantized = with_schemes(spec, plan.resolve)
     return replace(
-        with_schemes(spec, plan.resolve),
+        quantized,
         quantization=plan.method,
         kv_cache_dtype=plan.kv_cache_dtype or spec.kv_cache_dtype,
-        assumptions=(*spec.assumptions, *plan.assumptions),
+        assumptions=(*spec.assumptions, *plan.assumptions, *_narrow_groups(quantized, plan)),
     )
+
+
+def _narrow_groups(spec: ModelSpec, plan: Plan) -> Iterator[str]:
+    """A sentence when groups of AWQ or GPTQ do not divide a matrix's inputs.
+
+    Their kernels refuse that in most engines (vLLM 0.33 ``awq.py`` and ``gptq.py``: "the input
+    size is not aligned with the quantized weight shape").
+    """
+    if plan.method not in ("awq", "gptq"):
+        return
+    for layer, _ in spec.layer_kinds:
+        for weight in layer.weights:
+            size = weight.scheme.group_size if weight.scheme is not None else 0
+            if size > 0 and weight.shape[-1] % size:
+                yield (
+                    f"group_size {size} does not divide the {weight.shape[-1]} inputs of "
+                    f"{weight.name}: a narrower last group was counted, which kernels refuse"
+                )
+                return
 
 
 def with_schemes(spec: ModelSpec, resolve: Resolver) -> ModelSpec:

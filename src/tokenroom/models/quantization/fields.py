@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from tokenroom.errors import QuantizationError
+from tokenroom.models.config import MAX_INTEGER
 
 
 def refuse(field: str, value: object, expected: str) -> QuantizationError:
@@ -25,10 +27,12 @@ def integer(config: Mapping[str, object], field: str, default: int | None = None
         if default is None:
             raise refuse(field, value, "a whole number")
         return default
-    if isinstance(value, str) and value.lstrip("-").isdigit():
-        return int(value)
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,10}", value):
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise refuse(field, value, "a whole number")
+    if abs(value) > MAX_INTEGER:
+        raise refuse(field, value, f"a whole number of at most {MAX_INTEGER:,}")
     return value
 
 

@@ -40,6 +40,8 @@ def _algorithm(name: object, field: str, group_size: int) -> Scheme:
     found = _ALGORITHMS.get(str(name).upper())
     if found is None:
         raise fields.refuse(field, name, f"one of {', '.join(_ALGORITHMS)} or MIXED_PRECISION")
+    if schemes.family(found) == schemes.NVFP4 and group_size < 1:
+        raise fields.refuse("group_size", group_size, "a positive count of input elements")
     if schemes.family(found) == schemes.NVFP4 and group_size != found.group_size:
         return replace(found, group_size=group_size)
     return found
