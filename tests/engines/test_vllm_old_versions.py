@@ -684,3 +684,25 @@ def test_early_v1_as_reported(
     assert (plan.refusal is None) is (tokens is not None), f"{THREAD}/{source}"
     if tokens is not None:
         assert plan.kv_pool_tokens == pytest.approx(tokens, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("version", "counts_others"),
+    [("0.6.3", False), ("0.6.4", True), ("0.8.0", True), ("0.9.0", False)],
+)
+def test_what_others_hold_is_counted_where_all_in_use_was(
+    version: str, counts_others: bool
+) -> None:
+    """0.6.4 subtracts mem_get_info's use (worker/worker.py), 0.6.3 what was taken since start."""
+    others = 2 * GIB
+    model, engine = load_model("llama-3.1-8b"), f"vllm@{version}"
+    alone = fit(model, "a40", context=8192, engine=engine)
+    shared = fit(model, "a40", context=8192, engine=engine, used_bytes=others)
+    before, after = alone.governing_stage, shared.governing_stage
+    lost = before.kv_pool_bytes - after.kv_pool_bytes
+    page = before.kv_pool_bytes // alone.plan.kv_blocks
+    assert abs(lost - (others if counts_others else 0)) <= page
+    counted = after.non_torch.num_bytes - before.non_torch.num_bytes
+    assert counted + after.context_bytes - before.context_bytes == others
+    assert counted == (others if counts_others else 0)
+    assert sum(size for _, size in after.non_torch.terms) == after.non_torch.num_bytes

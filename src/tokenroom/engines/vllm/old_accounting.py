@@ -52,8 +52,10 @@ def cuda_context_bytes(inputs: ProfileInputs) -> int:
 
 
 def context_left_out(inputs: ProfileInputs, accounting: Accounting) -> int:
-    """What is in use on the GPU and not counted: the context, unless all of it is."""
-    return 0 if accounting is Accounting.TOTAL else cuda_context_bytes(inputs)
+    """What is in use on the GPU and not counted: context and other processes, unless all is."""
+    if accounting is Accounting.TOTAL:
+        return 0
+    return cuda_context_bytes(inputs) + inputs.others_bytes
 
 
 def non_torch_since_start(
@@ -63,7 +65,7 @@ def non_torch_since_start(
     *,
     communicates_alone: bool = False,
 ) -> Estimate:
-    """Kernels and communicators, and the context where the version counted it.
+    """Kernels and communicators; context and other processes where the version counted them.
 
     Args:
         spec: The model.
@@ -88,10 +90,13 @@ def non_torch_since_start(
                 group, _COMMUNICATOR_SWITCHED_LARGER_BYTES
             )
         terms.append(("communicators", communicator))
-    total = sum(size for _, size in terms)
+    own = sum(size for _, size in terms)
     low, high = _RANGE_BYTES
     if group > 1:
-        low, high = (round(total * share) for share in _RANGE_SHARES)
+        low, high = (round(own * share) for share in _RANGE_SHARES)
+    if accounting is Accounting.TOTAL and inputs.others_bytes:
+        terms.append(("other_processes", inputs.others_bytes))
+    total = sum(size for _, size in terms)
     return Estimate(
         num_bytes=total,
         low_bytes=max(0, total + low),

@@ -77,6 +77,7 @@ class ProfileInputs:
     second_runner: bool | None = None
     flashinfer_sampler: bool | None = None
     quantization: str | None = None
+    others_bytes: int = 0
 
     @property
     def is_first_stage(self) -> bool:

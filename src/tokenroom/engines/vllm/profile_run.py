@@ -69,7 +69,8 @@ def profile_run(
             context_bytes=context_left_out(inputs, old.accounting),
         )
     if rules.accounting is Accounting.AFTER_GROUPS:
-        non_torch, left_out = non_torch_memory(spec, inputs, rules), context_bytes(spec, inputs)
+        non_torch = non_torch_memory(spec, inputs, rules)
+        left_out = context_bytes(spec, inputs) + inputs.others_bytes
     else:
         non_torch = non_torch_since_start(spec, inputs, rules.accounting)
         left_out = context_left_out(inputs, rules.accounting)

@@ -69,6 +69,7 @@ def profile_inputs_of(deployment: Deployment, rank: int) -> ProfileInputs:
         second_runner=resolved.second_runner,
         flashinfer_sampler=_switch(environment, "VLLM_USE_FLASHINFER_SAMPLER"),
         quantization=deployment.asked.quantization,
+        others_bytes=deployment.node.used_bytes,
     )
 
 
@@ -127,7 +128,7 @@ def stage_figures(deployment: Deployment, rules: VersionRules, rank: int) -> dic
         "pipeline_parallel_rank": rank,
         "total_bytes": total,
         "budget_bytes": budget,
-        "context_bytes": profile.context_bytes + deployment.node.used_bytes,
+        "context_bytes": profile.context_bytes,
         "weights": weights,
         "activation": activation,
         "activation_decode_bytes": decode_peak(resolved.engine, spec, inputs, rules).num_bytes,
