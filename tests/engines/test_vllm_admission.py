@@ -148,3 +148,10 @@ def test_no_backend_says_what_would_help(
 ) -> None:
     with pytest.raises(DeploymentError, match=sentence):
         fit(model, "8xA100 80GB", **settings)
+
+
+@pytest.mark.parametrize(("rank", "version"), [(512, "0.7.3"), (1, "0.11.0"), (17, "0.33.0")])
+def test_adapter_ranks_are_those_of_the_version(rank: int, version: str) -> None:
+    settings = {"enable_lora": True, "max_lora_rank": rank}
+    with pytest.raises(DeploymentError, match=f"max_lora_rank is {rank}; choose from"):
+        fit(_MODEL, "H100", engine=f"vllm@{version}", **settings)

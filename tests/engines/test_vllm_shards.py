@@ -81,6 +81,8 @@ def test_awq_groups_stay_whole() -> None:
 def test_the_deployment_is_refused() -> None:
     with pytest.raises(DeploymentError, match="multiple of the FP8 block of 128"):
         fit(_BLOCKS, "8xH100", engine="vllm@0.19.0")
+    with pytest.raises(DeploymentError, match="multiple of the FP8 block of 128"):
+        fit(_BLOCKS, "8xmi300x", engine="vllm@0.19.0")
     fit(_BLOCKS, "8xH100", engine="vllm@0.19.0", ep=True)
     fit(_BLOCKS, "8xH100", engine="vllm@0.33.0")
     # Data parallelism divides the experts too.

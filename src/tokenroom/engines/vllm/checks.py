@@ -19,7 +19,13 @@ from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.models.spec import Attention, ModelSpec
 
-_LORA_RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+#: Ranks of adapters with the version that brought each (config/lora.py, config.py before).
+_LORA_RANKS: Final = (
+    (1, (0, 12)),
+    *((rank, (0, 0)) for rank in (8, 16, 32, 64)),
+    *((rank, (0, 5, 5)) for rank in (128, 256)),
+    *((rank, (0, 8)) for rank in (320, 512)),
+)
 #: Smallest compute capability of a quantisation method, as (version from, capability) pairs.
 _LEAST_CAPABILITY: Final[Mapping[str, tuple[tuple[tuple[int, int], tuple[int, int]], ...]]] = {
     "awq": (((0, 0), (7, 5)),),
@@ -236,7 +242,7 @@ def _quantization(
 
 def _shards(resolved: ResolvedSettings, spec: ModelSpec, accelerator: Accelerator) -> Iterator[str]:
     """Quantised weights that the ranks would cut through a block or group of scales."""
-    if spec.quantization is None or accelerator.vendor not in ("nvidia", "unknown"):
+    if spec.quantization is None:
         return
     sentence = uneven_shard(
         spec,
@@ -265,9 +271,14 @@ def _cache(resolved: ResolvedSettings, spec: ModelSpec) -> Iterator[str]:
 
 
 def _extras(resolved: ResolvedSettings, spec: ModelSpec) -> Iterator[str]:
-    if resolved.enable_lora and resolved.max_lora_rank not in _LORA_RANKS:
-        ranks = ", ".join(str(rank) for rank in _LORA_RANKS)
-        yield f"max_lora_rank is {resolved.max_lora_rank}; choose from {ranks}"
+    if resolved.enable_lora:
+        version = version_number(resolved.version)
+        ranks = [rank for rank, since in _LORA_RANKS if version >= since]
+        if resolved.max_lora_rank not in ranks:
+            yield (
+                f"max_lora_rank is {resolved.max_lora_rank}; choose from "
+                f"{', '.join(map(str, ranks))}"
+            )
     on_host = resolved.asked.max_cpu_loras
     if resolved.enable_lora and on_host is not None and on_host < resolved.max_loras:
         yield (
