@@ -232,7 +232,7 @@ def test_kubernetes_deployment() -> None:
 
 def test_several_containers_are_asked_for_by_name() -> None:
     text = _kubernetes("StatefulSet", SCRIPT_CONTAINER + LIST_CONTAINER)
-    with pytest.raises(CommandLineError, match=r"started 2 times .*vllm.*second.*choose one"):
+    with pytest.raises(CommandLineError, match=r"started 2 times .*vllm.*second.*choose a service"):
         parse_command(text)
     assert parse_command(text, service="second").settings.max_model_len == 4096
     with pytest.raises(CommandLineError, match="service is 'third'"):

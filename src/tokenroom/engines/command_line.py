@@ -13,7 +13,13 @@ from typing import Any, Final
 
 from tokenroom.engines.containers import Launch, read_docker_run, read_documents
 from tokenroom.engines.shell import split_shell
-from tokenroom.errors import CommandLineError
+from tokenroom.engines.start_files import (
+    is_dockerfile,
+    is_unit,
+    read_dockerfile,
+    unit_command,
+)
+from tokenroom.errors import CommandLineError, shown
 from tokenroom.files import parse_yaml, read_bounded_text
 
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ash"})
@@ -73,8 +79,20 @@ def read_launches(
         if len(words) != 1 or not re.search(r"\s", words[0]):
             return unwrap(Launch(words=tuple(words)), outer)
         command = words[0]
+    if not command.strip():
+        raise CommandLineError("the text is empty; give an engine's command or a deployment file")
+    if is_unit(command):
+        return _from_shell(unit_command(command), Launch(), outer, 0)
+    if is_dockerfile(command):
+        return unwrap(read_dockerfile(command, outer), outer)
     if looks_like_yaml(command):
-        launches = read_documents(_load_yaml(command), outer)
+        documents = _load_yaml(command)
+        launches = read_documents(documents, outer)
+        if not launches:
+            raise CommandLineError(
+                f"the YAML starts no container{_kinds(documents)}; give the document that does, "
+                f"such as a Deployment or a compose file"
+            )
         return [inner for launch in launches for inner in unwrap(launch, outer)]
     return _from_shell(command, Launch(), outer, 0)
 
@@ -82,6 +100,16 @@ def read_launches(
 def looks_like_yaml(text: str) -> bool:
     """Whether a text is a deployment document and not a command."""
     return _YAML_KEYS.search(text) is not None or text.lstrip().startswith("---\n")
+
+
+def _kinds(documents: Sequence[Any]) -> str:
+    """What Kubernetes documents are, for a message."""
+    kinds = [
+        shown(document["kind"])
+        for document in documents
+        if isinstance(document, Mapping) and isinstance(document.get("kind"), str)
+    ]
+    return f" (kind {', '.join(kinds[:3])})" if kinds else ""
 
 
 def _load_yaml(text: str) -> list[Any]:

@@ -8,6 +8,7 @@ is an error only where the value matters: see :func:`hole_in`.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -55,6 +56,20 @@ def hole_in(text: str) -> str | None:
     """What could not be known inside a word, such as ``"$MODEL"``; None when nothing."""
     match = _HOLE.search(text)
     return match.group(1) if match else None
+
+
+def hole_sentence(what: str, unknown: str) -> str:
+    """That a value cannot be known, and what to do, for an error.
+
+    Args:
+        what: What the value is for, such as ``"--max-model-len"``.
+        unknown: The text that could not be expanded, from :func:`hole_in`.
+    """
+    if unknown.startswith(("$(", "`")):
+        return f"{what} is computed by {unknown}, which is not run here; write its result out"
+    if "[" in unknown:
+        return f"{what} is {unknown}, and arrays are not expanded here; write its words out"
+    return f"{what} is {unknown}, which is not set; export it first or write its value out"
 
 
 def hole(description: str) -> str:
@@ -290,6 +305,10 @@ class _Splitter:
 
 def _dollar(text: str, index: int, variables: dict[str, str]) -> tuple[str, int]:
     """The value of the expansion that starts at ``$`` and the place after it."""
+    if text.startswith("$((", index):
+        end = _closing(text, index + 1, "(", ")")
+        result = _arithmetic(text[index + 3 : end - 2], variables)
+        return hole(text[index:end]) if result is None else str(result), end
     if text.startswith("$(", index):
         end = _closing(text, index + 1, "(", ")")
         return hole(text[index:end]), end
@@ -322,6 +341,40 @@ def _dollar(text: str, index: int, variables: dict[str, str]) -> tuple[str, int]
             return hole(f"${after}"), index + 2
         return "$", index + 1
     return variables.get(match.group(), hole(f"${match.group()}")), match.end()
+
+
+def _arithmetic(text: str, variables: Mapping[str, str]) -> int | None:
+    """The value of ``$((...))`` in whole numbers; None when it is more than + - * / % and ()."""
+    written = _NAME.sub(lambda name: variables.get(name.group(), name.group()), text.strip())
+    written = written.replace("$", "")
+    if not re.fullmatch(r"[0-9+\-*/% ()]{1,100}", written) or "**" in written:
+        return None
+    try:
+        return _evaluated(ast.parse(written.replace("//", "?"), mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
+
+
+def _evaluated(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        inner = _evaluated(node.operand)
+        return -inner if isinstance(node.op, ast.USub) else inner
+    if isinstance(node, ast.BinOp):
+        left, right = _evaluated(node.left), _evaluated(node.right)
+        match node.op:
+            case ast.Add():
+                return left + right
+            case ast.Sub():
+                return left - right
+            case ast.Mult():
+                return left * right
+            case ast.Div():  # a shell's division cuts towards zero
+                return abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+            case ast.Mod():
+                return abs(left) % abs(right) * (1 if left >= 0 else -1)
+    raise ValueError("not arithmetic")
 
 
 def _closing(text: str, index: int, opening: str, closing: str) -> int:

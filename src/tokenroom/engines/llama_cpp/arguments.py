@@ -22,7 +22,8 @@ from tokenroom.engines.llama_cpp.flags import (
     KNOWN_VALUES,
 )
 from tokenroom.engines.llama_cpp.settings import LlamaCppSettings
-from tokenroom.engines.shell import hole_in
+from tokenroom.engines.shell import hole_in, hole_sentence
+from tokenroom.engines.start_files import is_dockerfile
 from tokenroom.errors import CommandLineError
 from tokenroom.files import read_bounded_text
 
@@ -60,7 +61,7 @@ def parse_command(
         CommandLineError: Nothing runs llama.cpp, no model is named, or a flag holds what llama.cpp
             refuses.
     """
-    if isinstance(command, str) and re.search(r"^\s*FROM\s+\S", command, re.M | re.I):
+    if isinstance(command, str) and _is_modelfile(command):
         return _modelfile(command, {}, version)
     launches = read_launches(command, environment)
     for launch in launches:
@@ -131,9 +132,7 @@ def _llama(
     if not model:
         raise CommandLineError("the command names no model; give it as llama-server -m model.gguf")
     if missing := hole_in(model):
-        raise CommandLineError(
-            f"the model is {missing}, which is not set; export it first or write it out"
-        )
+        raise CommandLineError(hole_sentence("the model", missing))
     settings = LlamaCppSettings(
         version=version,
         program=_PROGRAMS[program],
@@ -356,6 +355,11 @@ def _ollama_model(name: str) -> tuple[str, str | None, tuple[str, ...]]:
         "path for its own"
     )
     return f"{family}:{tag}" if tag else family, layout, (note,)
+
+
+def _is_modelfile(command: str) -> bool:
+    from_line = re.search(r"^\s*FROM\s+\S", command, re.M | re.I)
+    return from_line is not None and not is_dockerfile(command)
 
 
 def _modelfile(text: str, variables: Mapping[str, str], version: str | None) -> ParsedCommand:

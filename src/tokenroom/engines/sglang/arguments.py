@@ -18,7 +18,7 @@ from tokenroom.engines.sglang.flags import nearest_version, parse_flags
 from tokenroom.engines.sglang.policy import SGLANG
 from tokenroom.engines.sglang.rules import NEWEST_VERSION, version_numbers
 from tokenroom.engines.sglang.settings import SGLangSettings
-from tokenroom.engines.shell import hole_in
+from tokenroom.engines.shell import hole_in, hole_sentence
 from tokenroom.errors import CommandLineError, DeploymentError
 from tokenroom.units import GIB
 
@@ -140,9 +140,7 @@ def _parse(
     if model is None:
         raise CommandLineError("the command names no model; give it as sglang serve MODEL")
     if hole := hole_in(model):
-        raise CommandLineError(
-            f"the model is {hole}, which is not set; export it first or write it out"
-        )
+        raise CommandLineError(hole_sentence("the model", hole))
     found, ignored = _settings(values)
     environment = {
         key: value

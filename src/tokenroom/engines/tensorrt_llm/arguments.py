@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tokenroom.engines.command_line import ParsedCommand, read_launches, read_options_file
 from tokenroom.engines.containers import Launch
-from tokenroom.engines.shell import hole_in
+from tokenroom.engines.shell import hole_in, hole_sentence
 from tokenroom.engines.tensorrt_llm.settings import TensorRTSettings, changed
 from tokenroom.errors import CommandLineError, DeploymentError
 
@@ -223,9 +223,7 @@ def _parse(
         raise CommandLineError("the command names no model; give it as trtllm-serve MODEL")
     model = positional[0]
     if hole := hole_in(model):
-        raise CommandLineError(
-            f"the model is {hole}, which is not set; export it first or write it out"
-        )
+        raise CommandLineError(hole_sentence("the model", hole))
     named = version or _version(launch)
     shares = launch.environment.get("TRTLLM_WINDOW_SIZE_SHARES")
     try:

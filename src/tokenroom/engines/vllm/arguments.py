@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from tokenroom.engines.command_line import ParsedCommand, read_launches, read_options_file
 from tokenroom.engines.containers import Launch
-from tokenroom.engines.shell import hole_in
+from tokenroom.engines.shell import hole_in, hole_sentence
 from tokenroom.engines.vllm.engine_args import INFLUENTIAL, not_modelled, to_settings
 from tokenroom.engines.vllm.flags import (
     known_versions,
@@ -109,7 +109,8 @@ def _choose(calls: list[_Call], launches: Sequence[Launch], service: str | None)
     if any((call.flags, call.usage) != (first.flags, first.usage) for call in calls):
         shown = ", ".join(call.launch.name or " ".join(call.flags)[:40] for call in calls)
         raise CommandLineError(
-            f"vLLM is started {len(calls)} times ({shown}); choose one by its name"
+            f"vLLM is started {len(calls)} times ({shown}); give one of "
+            f"them, or choose a service of a deployment file by its name (--service)"
         )
     return first
 
@@ -284,9 +285,7 @@ def _finish(call: _Call, version: str | None, allow_files: bool) -> ParsedComman
     if model is None:
         raise CommandLineError("the command names no model; give it as vllm serve MODEL")
     if unknown_value := hole_in(model):
-        raise CommandLineError(
-            f"the model is {unknown_value}, which is not set; export it first or write it out"
-        )
+        raise CommandLineError(hole_sentence("the model", unknown_value))
     environment = {
         key: value
         for key, value in call.environment.items()

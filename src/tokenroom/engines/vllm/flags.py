@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from tokenroom.engines.shell import hole_in
+from tokenroom.engines.shell import hole_in, hole_sentence
 from tokenroom.errors import CommandLineError
 
 _DATA: Final = Path(__file__).parent / "data"
@@ -240,7 +240,7 @@ def parse_flags(
     """
     for word in words:
         if word.startswith("-") and (unknown_value := hole_in(word.partition("=")[0])):
-            raise CommandLineError(_hole_sentence("a flag", unknown_value))
+            raise CommandLineError(hole_sentence("a flag", unknown_value))
     flags = flags_of(version)
     parser, options = _build_parser(version, influential)
     words = list(words)
@@ -253,6 +253,8 @@ def parse_flags(
         namespace, rest = parser.parse_known_args(kept)
     except argparse.ArgumentError as error:
         raise CommandLineError(_sentence(error, flags)) from error
+    if rest and (cannot := hole_in(rest[0])):
+        raise CommandLineError(hole_sentence("a word of the command", cannot))
     if rest and not unknown:
         raise CommandLineError(
             f"the command has the extra word {rest[0]!r}, which vLLM would refuse; "
@@ -267,12 +269,6 @@ def parse_flags(
         unknown=tuple(dict.fromkeys(unknown)),
         notes=tuple(_unknown_note(name, version, options) for name in dict.fromkeys(unknown)),
     )
-
-
-def _hole_sentence(what: str, unknown_value: str) -> str:
-    if unknown_value.startswith(("$(", "`")):
-        return f"{what} is computed by {unknown_value}; write its result out"
-    return f"{what} is {unknown_value}, which is not set; export it first or write its value out"
 
 
 @lru_cache(maxsize=8)
@@ -333,7 +329,7 @@ def _converter(flag: Flag, *, required: bool) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         if unknown_value := hole_in(text):
             if required:
-                raise argparse.ArgumentTypeError(_hole_sentence(flag.name, unknown_value))
+                raise argparse.ArgumentTypeError(hole_sentence(flag.name, unknown_value))
             return text
         if flag.optional and text in ("", "None"):
             return None
@@ -440,7 +436,7 @@ def _insert_config(
         raise CommandLineError("--config has no value; give a .yaml file")
     path = words[index + 1]
     if unknown_value := hole_in(path):
-        raise CommandLineError(_hole_sentence("--config", unknown_value))
+        raise CommandLineError(hole_sentence("--config", unknown_value))
     if path.rsplit(".", 1)[-1] not in ("yaml", "yml"):
         raise CommandLineError(f"--config is {path!r}; give a file that ends in .yaml or .yml")
     if load_config is None:

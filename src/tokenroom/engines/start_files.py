@@ -1,0 +1,93 @@
+"""Commands inside systemd units and Dockerfiles, as shell text and launches."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Final
+
+from tokenroom.engines.containers import Launch
+from tokenroom.engines.shell import expand
+from tokenroom.errors import CommandLineError
+
+_EXEC: Final = re.compile(r"^[ \t]*ExecStart[ \t]*=[ \t]*[-@:+!|]*(.*)$", re.M)
+_ENVIRONMENT: Final = re.compile(r"^[ \t]*Environment[ \t]*=[ \t]*(.*)$", re.M)
+_DOCKERFILE: Final = re.compile(r"^[ \t]*FROM[ \t]+\S", re.M | re.I)
+_INSTRUCTION: Final = re.compile(r"^[ \t]*(FROM|ENV|CMD|ENTRYPOINT)[ \t]+(.*)$", re.M | re.I)
+_STARTS: Final = re.compile(r"^[ \t]*(CMD|ENTRYPOINT)[ \t]+\S", re.M | re.I)
+_CONTINUED: Final = re.compile(r"\\[ \t]*\n")
+
+
+def is_unit(text: str) -> bool:
+    """Whether a text is a systemd unit that starts something."""
+    return _EXEC.search(text) is not None
+
+
+def unit_command(text: str) -> str:
+    """The shell text that a systemd unit's ``ExecStart=`` lines stand for.
+
+    The variables of ``Environment=`` lines come before it (systemd.exec(5), systemd.service(5)).
+    """
+    text = _CONTINUED.sub(" ", text)
+    variables = [f"export {match}" for match in _ENVIRONMENT.findall(text)]
+    return "\n".join([*variables, *_EXEC.findall(text)])
+
+
+def is_dockerfile(text: str) -> bool:
+    """Whether a text is a Dockerfile that starts something (a Modelfile has FROM alone)."""
+    return _DOCKERFILE.search(text) is not None and _STARTS.search(text) is not None
+
+
+def read_dockerfile(text: str, variables: Mapping[str, str]) -> Launch:
+    """What a Dockerfile's last stage starts: its ENTRYPOINT with its CMD behind it.
+
+    Raises:
+        CommandLineError: A list is not JSON, or quotes do not close.
+    """
+    image, entrypoint, command = "", tuple[str, ...](), tuple[str, ...]()
+    environment: dict[str, str] = {}
+    for name, rest in _INSTRUCTION.findall(_CONTINUED.sub(" ", text)):
+        known = {**variables, **environment}
+        match name.upper():
+            case "FROM":
+                image = next(word for word in rest.split() if not word.startswith("--"))
+                entrypoint, command, environment = (), (), {}
+            case "ENV":
+                words = _split(rest, "ENV")
+                pairs = words if "=" in words[0] else [f"{words[0]}={' '.join(words[1:])}"]
+                environment |= {
+                    key: expand(value, known)
+                    for key, _, value in (pair.partition("=") for pair in pairs)
+                }
+            case "ENTRYPOINT":
+                entrypoint = _words(rest, "ENTRYPOINT", known)
+            case _:
+                command = _words(rest, "CMD", known)
+    return Launch(
+        words=(*entrypoint, *command),
+        image=image,
+        image_entrypoint=not entrypoint,
+        environment=environment,
+    )
+
+
+def _words(text: str, name: str, variables: Mapping[str, str]) -> tuple[str, ...]:
+    """The words of the list form, or of the form that a shell splits."""
+    if not text.lstrip().startswith("["):
+        return tuple(expand(word, variables) for word in _split(text, name))
+    try:
+        words = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CommandLineError(
+            f"{name} of the Dockerfile is not a JSON list; correct it"
+        ) from error
+    return tuple(str(word) for word in words)
+
+
+def _split(text: str, name: str) -> list[str]:
+    try:
+        return shlex.split(text) or [""]
+    except ValueError as error:
+        raise CommandLineError(f"{name} of the Dockerfile cannot be read: {error}") from error
