@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import sqrt
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -133,18 +132,12 @@ class FitResult:
 
     @cached_property
     def kv_pool_tokens_range(self) -> tuple[int, int]:
-        """Tokens in the pool if the estimates err together as far as they were measured to.
-
-        The independent errors of activation, graphs and memory outside PyTorch are added in
-        quadrature.
-        """
+        """Tokens in the pool if the estimates err together as far as they were measured to."""
         stage = self.governing_stage
         tokens, room = self.plan.kv_pool_tokens, stage.kv_pool_bytes
-        estimates = (stage.activation, stage.cuda_graphs, stage.non_torch)
         if room <= 0 or stage.available_bytes <= 0 or self.plan.pool_is_exact:
             return tokens, tokens
-        worse = sqrt(sum((item.high_bytes - item.num_bytes) ** 2 for item in estimates))
-        better = sqrt(sum((item.num_bytes - item.low_bytes) ** 2 for item in estimates))
+        worse, better = stage.estimate_errors
         available = stage.available_bytes
         return (
             max(0, round(tokens * (available - worse) / available)),

@@ -155,3 +155,20 @@ def test_adapter_ranks_are_those_of_the_version(rank: int, version: str) -> None
     settings = {"enable_lora": True, "max_lora_rank": rank}
     with pytest.raises(DeploymentError, match=f"max_lora_rank is {rank}; choose from"):
         fit(_MODEL, "H100", engine=f"vllm@{version}", **settings)
+
+
+def test_a_start_within_the_ranges_is_not_promised() -> None:
+    """DeepSeek V4 Pro on 8 MI300X lacked KV cache at its own length (vLLM issue 53961)."""
+    settings = {"tp": 8, "kv": "fp8", "context": 1_048_576}
+    amd = fit("deepseek-ai/DeepSeek-V4-Pro", "8xmi300x", **settings)
+    notice = next(found for found in amd.notices if found.key == "may_not_start")
+    worse, _ = amd.governing_stage.estimate_errors
+    needed = amd.plan.kv_bytes_of(1_048_576)
+    assert notice.values["missing_bytes"] == needed + worse - amd.governing_stage.available_bytes
+    longest = fit(_MODEL, "rtx-3090", context=8192).max_model_len_that_fits
+    edge = fit(_MODEL, "rtx-3090", context=longest)
+    assert edge.verdict == "fits"
+    assert "may_not_start" in {found.key for found in edge.notices}
+    given = fit(_MODEL, "rtx-3090", context=longest, kv_cache_memory_bytes=6 * 2**30)
+    for sure in (fit(_MODEL, "rtx-3090", context=8192), given):
+        assert "may_not_start" not in {found.key for found in sure.notices}

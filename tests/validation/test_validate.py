@@ -274,3 +274,24 @@ def test_published_rows_are_predicted_as_well_as_documented(shared: Path) -> Non
     assert groups["kv_tokens_from_kv_gib"].median_abs_pct < 0.1
     assert len(run.comparisons) > 700
     assert json.dumps([item.reason for item in run.unpredicted])
+
+
+def test_a_configuration_is_that_of_the_row_s_day() -> None:
+    """16 key and value heads in July 2024: 79392 tokens (vLLM issue 6746)."""
+    change = {
+        "id": "vllm-6746",
+        "engine_version": None,
+        "model": "meta-llama/Meta-Llama-3.1-405B-Instruct-FP8",
+        "gpu": "H100",
+        "gpus": 8,
+        "flags": {"max_model_len": 131072},
+        "reported": {"weights_gib": 57.752, "kv_tokens": 79392},
+        "outcome": "fails",
+    }
+    then, now = found(change), found(change | {"id": "another", "engine_version": "0.5.3"})
+    assert {item.quantity: abs(item.error_pct) < 5 for item in then.comparisons} == {
+        "weights_gib": True,
+        "kv_tokens": True,
+    }
+    assert then.outcomes[0].agrees
+    assert not now.outcomes[0].agrees

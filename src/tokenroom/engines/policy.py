@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import sqrt
 from typing import Any, NamedTuple, Protocol
 
 from tokenroom.hardware.accelerator import Accelerator, Node
@@ -124,6 +125,18 @@ class StageMemory:
             - self.non_torch.num_bytes
             - self.buffers_bytes
         )
+
+    @property
+    def estimate_errors(self) -> tuple[int, int]:
+        """Bytes that the estimates may be (too low, too high) by, all told.
+
+        The errors of activation, graphs and memory outside PyTorch are independent, and are added
+        in quadrature.
+        """
+        estimates = (self.activation, self.cuda_graphs, self.non_torch)
+        worse = sqrt(sum((item.high_bytes - item.num_bytes) ** 2 for item in estimates))
+        better = sqrt(sum((item.num_bytes - item.low_bytes) ** 2 for item in estimates))
+        return round(worse), round(better)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -297,6 +297,11 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "counted",
         "{method} 投机解码需要草稿模型，但未给出：其显存未计入",
     ),
+    "notice.may_not_start": (
+        "at the upper ends of the ranges one request of {tokens} tokens lacks {missing_bytes} of KV "
+        "cache, and the engine would not start",
+        "若各项估计取范围上限，则一个 {tokens} token 的请求缺 {missing_bytes} KV 缓存，引擎将无法启动",
+    ),
     "notice.tight_at_runtime": (
         "the engine starts, but a step at its peak would need {missing_bytes} more than the card "
         "has",

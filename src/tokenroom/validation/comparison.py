@@ -108,7 +108,7 @@ class OutcomeCheck:
 
 
 #: Warnings that say that memory runs out although the engine's own rule lets it start.
-_SHORT_OF_MEMORY: Final = frozenset({"tight_at_runtime"})
+_SHORT_OF_MEMORY: Final = frozenset({"tight_at_runtime", "may_not_start"})
 
 
 def compare(

@@ -38,12 +38,23 @@ class Explanations:
 @lru_cache(maxsize=1)
 def known_explanations() -> Explanations:
     """The packaged ones."""
-    text = files("tokenroom.validation").joinpath("data/explanations.json").read_text("utf-8")
-    data = json.loads(text)
+    data = json.loads(_packaged("explanations.json"))
     return Explanations(
         explained=data["explained"],
         repeats={row_id: members[0] for members in data["repeats"] for row_id in members},
     )
+
+
+@lru_cache(maxsize=1)
+def known_configurations() -> Mapping[str, Mapping[str, object]]:
+    """Fields of a model's configuration that read otherwise when a row was posted, by row id.
+
+    Llama 3.1 405B came out in July 2024 with 16 key and value heads, each of its 8 twice, for the
+    sake of 16 ranks; later revisions of its config.json have 8
+    (``data/thread_configurations.json``).
+    """
+    found: Mapping[str, Mapping[str, object]] = json.loads(_packaged("thread_configurations.json"))
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -52,6 +63,9 @@ def known_versions() -> Mapping[str, str]:
 
     Dated by the thread they stand in (``data/thread_versions.json``).
     """
-    text = files("tokenroom.validation").joinpath("data/thread_versions.json").read_text("utf-8")
-    found: Mapping[str, str] = json.loads(text)
+    found: Mapping[str, str] = json.loads(_packaged("thread_versions.json"))
     return found
+
+
+def _packaged(name: str) -> str:
+    return files("tokenroom.validation").joinpath(f"data/{name}").read_text("utf-8")

@@ -12,6 +12,8 @@ from tokenroom.errors import RowError, TokenroomError
 from tokenroom.fitting import FitResult, fit
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.hardware.catalogue import Catalogue, custom_accelerator, load_catalogue
+from tokenroom.models.catalogue import entry
+from tokenroom.models.hf_config import read_config
 from tokenroom.models.resolve import load_model
 from tokenroom.models.spec import ModelSpec
 from tokenroom.units import GIB
@@ -21,7 +23,7 @@ from tokenroom.validation.commands import (
     extra_settings,
     has_command,
 )
-from tokenroom.validation.explanations import known_versions
+from tokenroom.validation.explanations import known_configurations, known_versions
 from tokenroom.validation.models import FoundModel, find_model
 from tokenroom.validation.occupied import occupied_bytes
 from tokenroom.validation.quantities import numeric
@@ -90,6 +92,8 @@ class Predictor:
         accelerator = self._accelerator(row)
         found = self._model(row.model, row.engine)
         spec = found.spec
+        if changed := known_configurations().get(row.id):
+            spec = read_config({**entry(row.model).config, **changed}, spec.name)
         if not found.cache_type_known and "kv_cache_dtype" not in row.flags:
             raise RowError(f"the checkpoint of {row.model} may ask for another type of cache")
         quantized = spec.quantization is not None or not found.weights_known

@@ -118,6 +118,12 @@ class VLLMPlan:
             found.append(
                 Notice(key="tight_at_runtime", values={"missing_bytes": -stage.free_bytes})
             )
+        if self.refusal is None and not self.pool_is_exact and not resolved.fits_max_model_len:
+            request_bytes = self.kv_bytes_of(resolved.max_model_len)
+            missing = request_bytes - stage.available_bytes + stage.estimate_errors[0]
+            if missing > 0:
+                values = {"tokens": resolved.max_model_len, "missing_bytes": missing}
+                found.append(Notice(key="may_not_start", values=values))
         if resolved.data_parallel_size > 1:
             found.append(
                 Notice(key="per_replica", values={"replicas": resolved.data_parallel_size})
