@@ -16,7 +16,7 @@ import argparse
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +100,9 @@ HELD_SHAPE = {
     # Kinds whose kernels differ by engine, and the two extents that tell layers apart.
     Kind.GROUPED_GEMM: (1, 2),
     Kind.ATTENTION_PREFILL: (1, 3),
-    Kind.ATTENTION_DECODE: (0, 1),
+    Kind.ATTENTION_DECODE: (0, 3),
     Kind.LATENT_PREFILL: (1, 2),
-    Kind.LATENT_DECODE: (0, 1),
+    Kind.LATENT_DECODE: (0, 3),
     Kind.SCAN_PREFILL: (1, 2),
     Kind.SCAN_DECODE: (1, 3),
 }
@@ -176,7 +176,7 @@ def gemms(folder: Path) -> Iterator[Table]:
             if stored not in TYPES:
                 continue
             kind = TYPES[str(stored)]
-            group = group[(group.m <= 16384) & (group.n <= 32768) & (group.k <= 32768)]
+            group = group[(group.m <= 16384) & (group.n <= 65536) & (group.k <= 65536)]
             group = group[(group.n >= 128) & (group.k >= 128)]
             m, n, k, latency = columns(group, "m", "n", "k", "latency")
             moved = n * k * WEIGHT_BYTES[kind] + m * (k * INPUT_BYTES.get(kind, 2.0) + 2 * n)
@@ -221,6 +221,13 @@ def experts(folder: Path) -> Iterator[Table]:
             )
 
 
+def by_cache(table: Table, frame: pd.DataFrame) -> Iterator[Table]:
+    """Rows of a 16-bit cache, and those of an FP8 one, which other kernels read."""
+    short = frame.kv_cache_dtype.str.contains("fp8").to_numpy(bool)
+    yield table.rows(~short)
+    yield replace(table.rows(short), arithmetic="fp8")
+
+
 def attention(folder: Path) -> Iterator[Table]:
     """Attention over prompts and of single tokens."""
     for source, frame in newest(folder, "attention", "context_attention_perf"):
@@ -246,7 +253,7 @@ def attention(folder: Path) -> Iterator[Table]:
             "bf16",
             4 * b * h * d * pairs,
             b * n * (kv * cell + 4 * h * d),
-            (n, d, b * h, b * h),
+            (n, d, seen, b * h),
             latency / 1e3,
         )
     for source, frame in newest(folder, "attention", "generation_attention_perf"):
@@ -264,15 +271,16 @@ def attention(folder: Path) -> Iterator[Table]:
         kv = np.where(kv == 0, h, kv)
         cell = 2 * d * np.where(frame.kv_cache_dtype.str.contains("fp8"), 1, 2)
         seen = np.where(window > 0, np.minimum(step + 1, window), step + 1)
-        yield Table(
+        whole = Table(
             source,
             Kind.ATTENTION_DECODE,
             "bf16",
             4 * b * h * d * seen,
             b * (seen * kv * cell + 4 * h * d),
-            (h / kv, d, seen, b * kv),
+            (h / kv, seen, 1 + 0 * b, b * kv),
             latency / 1e3,
         )
+        yield from by_cache(whole, frame)
 
 
 def latent(folder: Path) -> Iterator[Table]:
@@ -288,7 +296,7 @@ def latent(folder: Path) -> Iterator[Table]:
             "bf16",
             2 * b * h * width * pairs,
             2 * b * h * width * (2 * n + step),
-            (n, NOPE + ROPE + 0 * n, b * h, b * h),
+            (n, NOPE + ROPE + 0 * n, n + step, b * h),
             latency / 1e3,
         )
     for source, frame in newest(folder, "mla", "generation_mla_perf"):
@@ -296,15 +304,16 @@ def latent(folder: Path) -> Iterator[Table]:
         b, h, step, latency = columns(frame, "batch_size", "num_heads", "step", "latency")
         cell = (LATENT + ROPE) * np.where(frame.kv_cache_dtype.str.contains("fp8"), 1, 2)
         seen = step + 1
-        yield Table(
+        whole = Table(
             source,
             Kind.LATENT_DECODE,
             "bf16",
             2 * b * h * (2 * LATENT + ROPE) * seen,
             b * (seen * cell + 2 * h * (2 * LATENT + ROPE)),
-            (h, LATENT + ROPE + 0 * h, seen, b),
+            (h, seen, 1 + 0 * b, b),
             latency / 1e3,
         )
+        yield from by_cache(whole, frame)
     for source, frame in newest(folder, "mla_bmm", "mla_bmm_perf"):
         frame = frame[frame.bmm_dtype == "bfloat16"]
         m, h, latency = columns(frame, "num_tokens", "num_heads", "latency")
@@ -338,7 +347,7 @@ def scans(folder: Path) -> Iterator[Table]:
                 chunks = b * np.ceil(n / SCAN_CHUNK)
                 flops = b * n * (4 * state + 2 * SCAN_CHUNK * h * 256 + 8 * channels)
                 moved = chunks * 2 * (4 * state + 6 * channels) + 8 * b * n * rows
-                shape = (n, 128 + 0 * n, b * h, b * h)
+                shape = (n, 128 + 0 * n, n, b * h)
                 kind = Kind.SCAN_PREFILL
             else:
                 flops = b * (7 * state + 8 * channels)
@@ -361,18 +370,18 @@ def copies(folder: Path) -> Iterator[Table]:
 def kernel_seconds(values: Any, table: Table, accelerator: Accelerator) -> Any:
     """What the model says of each row."""
     shares = Shares(*values)
-    arithmetic = supported_arithmetic(table.arithmetic, accelerator)
-    peak = peak_flops(arithmetic, accelerator)
+    peak = peak_flops(table.arithmetic, accelerator)
     bandwidth = accelerator.bandwidth_bytes_per_second
     assert bandwidth is not None
-    work, moved = kernel_parts(shares, table.flops, table.num_bytes, table.shape, peak, bandwidth)
-    busy = moved if table.kind is Kind.MEMORY else joined(work, moved, shares.sharpness)
-    return shares.launch_seconds + busy
+    latency, work, moved = kernel_parts(
+        shares, table.flops, table.num_bytes, table.shape, peak, bandwidth
+    )
+    return latency + (moved if table.kind is Kind.MEMORY else joined(work, moved, shares.sharpness))
 
 
-START = Shares(0.7, 30, 100, 100, 0.8, 50, 2.0, 4e-6)
-LOWEST = Shares(0.02, 0.01, 0.01, 0.01, 0.05, 0.01, 0.8, 5e-7)
-HIGHEST = Shares(1.0, 5000, 5000, 5000, 1.0, 30000, 8.0, 2e-4)
+START = Shares(0.7, 30, 100, 3e-10, 0.8, 50, 2.0, 4e-6)
+LOWEST = Shares(0.02, 0.01, 0.01, 1e-14, 0.05, 0.01, 0.8, 5e-7)
+HIGHEST = Shares(1.0, 5000, 5000, 2e-8, 1.0, 30000, 8.0, 2e-4)
 
 
 def fitted(tables: list[Table], accelerator: Accelerator) -> Shares:
@@ -452,7 +461,8 @@ def kernels(folder: Path, accelerator: Accelerator) -> tuple[dict[str, Any], dic
     groups: dict[tuple[Kind, str], list[Table]] = {}
     for read in (gemms, experts, attention, latent, scans, copies):
         for table in read(folder):
-            if supported_arithmetic(table.arithmetic, accelerator) != table.arithmetic:
+            matrix = table.kind in (Kind.GEMM, Kind.GROUPED_GEMM)
+            if matrix and supported_arithmetic(table.arithmetic, accelerator) != table.arithmetic:
                 continue
             if (table.engine, table.kind, table.arithmetic) in EXCLUDED:
                 continue

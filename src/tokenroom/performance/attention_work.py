@@ -135,7 +135,7 @@ def _attention(mixer: Attention, work: StepWork, tp: int, kv_dtype: str) -> list
                 times=1,
                 flops=2 * heads * width * pairs,
                 num_bytes=reads * cell + tokens * heads * width * ACTIVATION_BYTES,
-                shape=_spans(work, mixer.head_dim, heads),
+                shape=_spans(work, mixer.head_dim, heads, reads / len(work.prefill)),
             )
         )
     if work.decode_sequences:
@@ -147,11 +147,11 @@ def _attention(mixer: Attention, work: StepWork, tp: int, kv_dtype: str) -> list
             Operator(
                 name="attention_decode",
                 kind=Kind.ATTENTION_DECODE,
-                arithmetic="bf16",
+                arithmetic=_cache_type(kv_dtype),
                 times=1,
                 flops=2 * heads * width * seen * rows,
                 num_bytes=rows * (seen * cell + heads * width * ACTIVATION_BYTES),
-                shape=(heads / kv_heads, mixer.head_dim, seen, rows * kv_heads),
+                shape=(heads / kv_heads, seen, 1, rows * kv_heads),
             )
         )
     if mixer.indexer:
@@ -159,10 +159,15 @@ def _attention(mixer: Attention, work: StepWork, tp: int, kv_dtype: str) -> list
     return found
 
 
-def _spans(work: StepWork, width: int, heads: int) -> tuple[float, ...]:
-    """Extents of an operator over prompts: their mean length, its width, heads of all of them."""
+def _spans(work: StepWork, width: int, heads: int, keys: float) -> tuple[float, ...]:
+    """Extents of an operator over prompts: mean tokens, its width, keys, heads of all prompts."""
     prompts = len(work.prefill)
-    return work.prefill_tokens / prompts, width, prompts * heads, prompts * heads
+    return work.prefill_tokens / prompts, width, keys, prompts * heads
+
+
+def _cache_type(kv_dtype: str) -> str:
+    """Whose kernels read the cache: those for 8 bits or those for 16."""
+    return "fp8" if kv_dtype.startswith("fp8") else "bf16"
 
 
 def _narrower(window: int | None, top_k: int | None) -> int | None:
@@ -219,7 +224,7 @@ def _latent(mixer: LatentAttention, work: StepWork, tp: int, kv_dtype: str) -> l
                 flops=2 * heads * width * pairs,
                 num_bytes=reads * (expanded or cell)
                 + tokens * heads * (nope + rope + value) * ACTIVATION_BYTES,
-                shape=_spans(work, nope + rope, heads),
+                shape=_spans(work, nope + rope, heads, reads / len(work.prefill)),
             )
         )
         if absorbed:
@@ -238,11 +243,11 @@ def _latent(mixer: LatentAttention, work: StepWork, tp: int, kv_dtype: str) -> l
             Operator(
                 name="attention_decode",
                 kind=Kind.LATENT_DECODE,
-                arithmetic="bf16",
+                arithmetic=_cache_type(kv_dtype),
                 times=1,
                 flops=2 * heads * (2 * latent + rope) * seen * rows,
                 num_bytes=rows * (seen * cell + heads * (2 * latent + rope) * ACTIVATION_BYTES),
-                shape=(heads, latent + rope, seen, rows),
+                shape=(heads, seen, 1, rows),
             )
         )
         found += _absorbed(mixer, rows, heads)
@@ -301,9 +306,9 @@ def _index(indexer: Indexer, work: StepWork, key_bytes: int, ratio: int = 1) -> 
         times=1,
         flops=2 * indexer.num_heads * indexer.head_dim * pairs / ratio,
         num_bytes=reads * key_bytes / ratio + 4 * pairs / ratio,
-        shape=_spans(work, indexer.head_dim, indexer.num_heads)
+        shape=_spans(work, indexer.head_dim, indexer.num_heads, reads / len(work.prefill))
         if work.prefill
-        else (indexer.num_heads, indexer.head_dim, pairs / rows, rows),
+        else (indexer.num_heads, pairs / rows, 1, rows),
     )
 
 
@@ -325,6 +330,7 @@ def _scan(mixer: Recurrent, work: StepWork, tp: int, dtype: str) -> list[Operato
     channels = state.convolution[1] if state.convolution else 0
     rows = channels + elements // max(1, mixer.state_shape[-1] if mixer.state_shape else 1)
     convolution = 2 * mixer.conv_kernel * channels
+    width = mixer.state_shape[0] if mixer.state_shape else channels
     found = []
     if work.prefill:
         tokens = work.prefill_tokens
@@ -344,7 +350,7 @@ def _scan(mixer: Recurrent, work: StepWork, tp: int, dtype: str) -> list[Operato
                 times=1,
                 flops=flops,
                 num_bytes=moved + 4 * tokens * rows * ACTIVATION_BYTES,
-                shape=_spans(work, mixer.state_shape[0] if mixer.state_shape else channels, heads),
+                shape=_spans(work, width, heads, tokens / len(work.prefill)),
             )
         )
     if work.decode_sequences:
@@ -357,12 +363,7 @@ def _scan(mixer: Recurrent, work: StepWork, tp: int, dtype: str) -> list[Operato
                 times=1,
                 flops=count * (_PRODUCTS_PER_STATE_ELEMENT[mixer.kind] * elements + convolution),
                 num_bytes=count * (2 * state.num_bytes + 4 * rows * ACTIVATION_BYTES),
-                shape=(
-                    1,
-                    mixer.state_shape[0] if mixer.state_shape else channels,
-                    1,
-                    count * heads,
-                ),
+                shape=(1, width, 1, count * heads),
             )
         )
     return found

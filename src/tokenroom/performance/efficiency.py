@@ -40,6 +40,7 @@ _PEAKS: Final[Mapping[str, str]] = {
     "mxfp4_mxfp8": "fp8",
     "w4a16": "bf16",
     "w8a16": "bf16",
+    "ggml": "bf16",
 }
 
 _WITHOUT_UNITS: Final[Mapping[str, str]] = {
@@ -72,11 +73,6 @@ COLLECTIVES: Final = (
 )
 
 
-COLLECTIVE_SPREAD: Final = 1.3
-"""Range of collectives: what engines' own tables of the same all-reduce differ by, at the median
-of sizes (scripts/fit_efficiency.py prints it)."""
-
-
 class Shares(NamedTuple):
     """Coefficients of one kind of kernel and type on one accelerator.
 
@@ -84,7 +80,8 @@ class Shares(NamedTuple):
         compute: Share of peak arithmetic of a large product.
         rows: Rows at which half of it is lost: m counts as m / (m + rows).
         columns: The same for columns.
-        depth: The same for the summed dimension.
+        depth_seconds: Latency of one step along the summed dimension (or along the keys or tokens
+            that are gone through one after another).
         memory: Share of peak bandwidth of a large product.
         pieces: Independent pieces at which half of the bandwidth is lost.
         sharpness: Power p of how compute and memory time join: (c^p + m^p)^(1/p).
@@ -94,7 +91,7 @@ class Shares(NamedTuple):
     compute: float
     rows: float
     columns: float
-    depth: float
+    depth_seconds: float
     memory: float
     pieces: float
     sharpness: float
@@ -138,7 +135,7 @@ class Efficiency:
             another's coefficients miss (each accelerator with tables left out in turn).
         kernels: Coefficients by kind and type.
         links: Coefficients by kind of collective.
-        residuals: Range of measured over predicted, by kind and type.
+        residuals: Range of measured over predicted, by kind and type; collectives have type "".
     """
 
     key: str
@@ -166,16 +163,18 @@ class Duration(NamedTuple):
 
 def kernel_parts(
     shares: Any, flops: Any, num_bytes: Any, shape: Any, peak: float, bandwidth: float
-) -> tuple[Any, Any]:
-    """Seconds of arithmetic and of memory of a kernel (numbers, or arrays while fitting).
+) -> tuple[Any, Any, Any]:
+    """Seconds of latency, arithmetic and memory of a kernel (numbers, or arrays while fitting).
 
-    compute = FLOPs / (peak x share) x (1 + rows/m)(1 + columns/n)(1 + depth/k);
+    latency = launch + depth_seconds x k;
+    compute = FLOPs / (peak x share) x (1 + rows/m)(1 + columns/n);
     memory = bytes / (bandwidth x share) x (1 + pieces/w).
     """
-    compute, rows, columns, depth, memory, pieces, _, _ = shares
+    compute, rows, columns, depth_seconds, memory, pieces, _, launch_seconds = shares
     m, n, k, w = shape
-    arithmetic = flops / (peak * compute) * (1 + rows / m) * (1 + columns / n) * (1 + depth / k)
-    return arithmetic, num_bytes / (bandwidth * memory) * (1 + pieces / w)
+    arithmetic = flops / (peak * compute) * (1 + rows / m) * (1 + columns / n)
+    transfer = num_bytes / (bandwidth * memory) * (1 + pieces / w)
+    return launch_seconds + depth_seconds * k, arithmetic, transfer
 
 
 def joined(first: Any, second: Any, sharpness: Any) -> Any:
@@ -243,6 +242,7 @@ def _fitted() -> tuple[float, dict[tuple[str, str], Efficiency]]:
                     residuals[at] = Residual(*row["check"]["range"])
                 for name, row in item["links"].get(source, {}).items():
                     links[Kind(name)] = Link(*row["coefficients"])
+                    residuals[Kind(name), ""] = Residual(*row["check"]["range"])
             found[key, engine] = Efficiency(
                 key=key, spread=1.0, kernels=kernels, links=links, residuals=residuals
             )
@@ -276,6 +276,7 @@ def _efficiency(accelerator_key: str, kin: _Traits, engine: str) -> Efficiency:
             residuals[at] = other.residuals[at].widened(spread)
         for kind in other.links.keys() - links.keys():
             links[kind] = other.links[kind]
+            residuals[kind, ""] = other.residuals[kind, ""].widened(spread)
     return Efficiency(
         key=found.key,
         spread=1.0 if own else spread,
@@ -399,24 +400,27 @@ def operator_duration(
     times = operator.times
     if operator.kind in COLLECTIVES:
         seconds = times * collective_seconds(efficiency, operator, accelerator, per_node)
-        spread = efficiency.spread * COLLECTIVE_SPREAD
-        return Duration(seconds, seconds / spread, seconds * spread, "communication")
-    arithmetic = supported_arithmetic(operator.arithmetic, accelerator)
+        kind = Kind.ALL_GATHER if operator.kind is Kind.SEND else operator.kind
+        low, high = efficiency.residuals[kind, ""].widened(efficiency.spread)
+        return Duration(seconds, seconds * low, seconds * high, "communication")
+    arithmetic = operator.arithmetic
+    if operator.kind in (Kind.GEMM, Kind.GROUPED_GEMM):
+        arithmetic = supported_arithmetic(arithmetic, accelerator)
     shares, residual = kernel_shares(efficiency, operator.kind, arithmetic)
     bandwidth = bandwidth_of(accelerator)
     if operator.kind is Kind.MEMORY:
-        work, moved = 0.0, operator.num_bytes / (bandwidth * shares.memory)
-        busy = moved
+        latency, work = shares.launch_seconds, 0.0
+        moved = busy = operator.num_bytes / (bandwidth * shares.memory)
     else:
         peak = peak_flops(arithmetic, accelerator)
-        work, moved = kernel_parts(
+        latency, work, moved = kernel_parts(
             shares, operator.flops, operator.num_bytes, operator.shape, peak, bandwidth
         )
         busy = joined(work, moved, shares.sharpness)
     limiter = "compute" if work > moved else "bandwidth"
-    launch = max(0.0, shares.launch_seconds - overlap_seconds)
-    if launch > busy:
+    latency = max(0.0, latency - overlap_seconds)
+    if latency > busy:
         limiter = "launch"
-    seconds = times * (launch + busy)
+    seconds = times * (latency + busy)
     low, high = residual.widened(efficiency.spread)
     return Duration(seconds, seconds * low, seconds * high, limiter)

@@ -37,12 +37,12 @@ class HostCost(NamedTuple):
 
 
 _COSTS: Final[Mapping[str, HostCost]] = {
-    "vllm": HostCost(0.5e-3, 4e-6, 2e-3, 5e-6, 0.0, True, 15e-3),
-    "sglang": HostCost(0.3e-3, 4e-6, 1e-3, 5e-6, 0.0, False, 15e-3),
-    "tensorrt_llm": HostCost(0.3e-3, 4e-6, 1e-3, 5e-6, 0.0, True, 15e-3),
+    "vllm": HostCost(0.3e-3, 2e-6, 2e-3, 5e-6, 1e-6, True, 15e-3),
+    "sglang": HostCost(1.0e-3, 2e-6, 1e-3, 5e-6, 0.0, False, 15e-3),
+    "tensorrt_llm": HostCost(0.3e-3, 0.0, 1e-3, 5e-6, 2e-6, True, 15e-3),
     "llama_cpp": HostCost(0.1e-3, 5e-6, 0.0, 1e-6, 0.0, True, 1e-3),
 }
-_OTHER: Final = HostCost(0.5e-3, 4e-6, 2e-3, 5e-6, 0.0, True, 15e-3)
+_OTHER: Final = _COSTS["vllm"]
 
 
 def host_cost(engine: str) -> HostCost:

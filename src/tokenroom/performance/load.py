@@ -151,6 +151,7 @@ def speed(
     engine: str = "any",
     max_num_batched_tokens: int = 8192,
     max_num_seqs: int | None = None,
+    admission_steps: float = 0.0,
     kv_dtype: str | None = None,
     cuda_graphs: bool = True,
     asynchronous: bool = True,
@@ -171,6 +172,9 @@ def speed(
         max_num_batched_tokens: Token budget of a step of one data-parallel rank.
         max_num_seqs: Requests that one data-parallel rank runs at once at most, by setting or by
             its KV pool; None for no bound.
+        admission_steps: Mean decode steps before the scheduler looks at a new request: half of
+            SGLang's ``scheduler_recv_interval``, TensorRT-LLM's ``batch_wait_timeout_iters`` when
+            prompts are short of ``batch_wait_max_tokens_ratio``.
         kv_dtype: Type of the cache, None for the checkpoint's.
         cuda_graphs: Decode steps are replayed from graphs.
         asynchronous: The host prepares a step while the accelerators run the one before.
@@ -234,7 +238,7 @@ def speed(
                 for alone, plain in zip(_range(prefill), _range(decode), strict=True)
             ]
         waits = [
-            pieces * own + between / 2 + host.request_seconds
+            pieces * own + (admission_steps + 0.5) * between + host.request_seconds
             for own, between in zip(_range(prefill), times, strict=True)
         ]
         decoding = max(1.0, admitted * (osl * times[0]) / (osl * times[0] + waits[0]))

@@ -37,18 +37,20 @@ class Operator(NamedTuple):
         name: What it does, for example ``"qkv_proj"``.
         kind: How its time is found.
         arithmetic: Type its products are made in: ``"bf16"``, ``"fp8"``, ``"fp8_block"``,
-            ``"int8"``, ``"w4a16"``, ``"w8a16"``, ``"mxfp4"``, ``"nvfp4"``.
+            ``"int8"``, ``"w4a16"``, ``"w8a16"``, ``"mxfp4"``, ``"nvfp4"``, ``"ggml"``; of
+            decode attention ``"fp8"`` for a cache of 8 bits.
         times: How often it runs in the step.
         flops: Multiplications and additions of one run.
         num_bytes: Bytes of memory one run must move.
         message_bytes: Bytes of the whole message of a collective, 0 for kernels.
         ranks: Ranks that take part in a collective.
-        shape: (m, n, k, w), the extents that decide how much of the peak is reached: rows,
-            columns and depth of a product, and the independent pieces it falls into. GEMM: M, N,
-            K, N. Grouped: rows an expert, N, K, N over all experts touched. Batched: rows, N, K,
-            heads. Prefill attention and scans: tokens a sequence, head width, heads of all
-            sequences twice. Decode attention: query heads a KV head, head width, keys, KV heads
-            of all sequences. Empty for collectives and memory kernels.
+        shape: (m, n, k, w), the extents that decide how much of the peak is reached: rows and
+            columns of a product, steps gone through one after another, and independent pieces.
+            GEMM: M, N, K, N. Grouped: rows an expert, N, K, N over all experts touched. Batched:
+            rows, N, K, heads. Attention and scans over prompts: tokens a sequence, head width,
+            keys (tokens), heads of all sequences. Decode attention: query heads a KV head, keys,
+            1 (keys are split over pieces), KV heads of all sequences. Empty for collectives and
+            memory kernels.
     """
 
     name: str

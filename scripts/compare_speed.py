@@ -1,0 +1,324 @@
+"""Predicted against measured speed, by engine, GPU, model, precision and metric.
+
+Rows are those of perf_aic_silicon.jsonl.gz and perf.jsonl of the validation data. Serving rows are
+split by the file they were collected in: those of 2026-04-06.csv were used to set the host's part
+of a step (src/tokenroom/performance/host.py), all other files are kept for checking, less the
+measurements that the first repeats. Rows no deployment without speculation or cached prompts can
+produce (faster than the memory or the arithmetic of the GPUs allows) are counted and left out.
+
+    python scripts/compare_speed.py FOLDER [--part check|fit|all] [--rows]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from math import log
+from pathlib import Path
+from statistics import median
+
+from tokenroom import Accelerator, ModelSpec, TokenroomError, find_accelerator, load_model
+from tokenroom.memory.kv_cache import request_bytes
+from tokenroom.memory.weights import checkpoint_weights
+from tokenroom.models.quantization.hypothetical import what_if
+from tokenroom.performance.efficiency import bandwidth_of, peak_flops
+from tokenroom.performance.load import Load, speed
+from tokenroom.performance.operators import step_operators
+from tokenroom.performance.work import Kind, Layout, StepWork
+
+FITTED_FILE = "2026-04-06.csv"
+ENGINES = {"vLLM": "vllm", "SGLang": "sglang", "TensorRT-LLM": "tensorrt_llm"}
+GPUS = {
+    "B200-180GB": "b200-sxm-180gb",
+    "H200-SXM-141GB": "h200-sxm-141gb",
+    "H100-SXM-80GB": "h100-sxm-80gb",
+    "GB200-192GB": "gb200-186gb",
+}
+ALIASES = {"nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Llama-3.1-8B-Instruct"}
+NATIVE = {"fp8": ("deepseek", "MiniMax", "FP8"), "fp4": ("gpt-oss",), "int4": ("Kimi",)}
+BLOCK_FP8 = ("Qwen3-32B", "Qwen3.5")  # published FP8 checkpoints have 128x128 scales
+ROOM = 0.9  # share of memory that engines use, and what they keep of it beside weights and KV:
+KEPT_BYTES = 3 * 2**30
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured point of a serving benchmark."""
+
+    source: str
+    engine: str
+    version: str
+    model: str
+    precision: str
+    gpu: str
+    layout: Layout
+    input_tokens: int
+    output_tokens: int
+    concurrency: int
+    ttft_seconds: float
+    tpot_seconds: float
+
+    @property
+    def measured(self) -> tuple[object, ...]:
+        """What tells a repeated measurement."""
+        return (self.engine, self.model, self.gpu, self.precision, self.ttft_seconds)
+
+    @property
+    def recipe(self) -> bool:
+        """Collected by InferenceX, whose recipes are public (SemiAnalysisAI/InferenceX)."""
+        return self.source.startswith(("20", "qwen3.5"))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A row and predicted over measured of both metrics."""
+
+    row: Row
+    part: str
+    tpot: float
+    ttft: float
+    output_tokens_per_second: float
+
+
+def serving_rows(folder: Path) -> Iterator[Row]:
+    """Pairs of TTFT and TPOT; rows whose sizes contradict each other are left out."""
+    with gzip.open(folder / "truth/perf_aic_silicon.jsonl.gz", "rt", encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    for first, second in pairwise(lines):
+        note = str(first["note"])
+        if first["metric"] != "ttft_ms" or "same csv row" not in second["note"]:
+            continue
+        source = re.search(r"source_file=([^;]*)|db-dump/([\d-]+)", note)
+        tp, dp, ep = first["tp"] or 1, first["dp"] or 1, first["ep"] or 1
+        expert_tp = re.search(r"moe_tp=([1-9]\d*)", note)
+        if expert_tp and "epnone" in note and tp * dp % int(expert_tp[1]) == 0:
+            ep = tp * dp // int(expert_tp[1])
+        if tp * dp > 8 or tp * dp % ep or first["gpu"] not in GPUS or source is None:
+            continue
+        yield Row(
+            source=source[1] or f"{source[2]} dump",
+            engine=first["engine"],
+            version=str(first["engine_version"]),
+            model=first["model"],
+            precision=str(first["precision"]),
+            gpu=first["gpu"],
+            layout=Layout(tensor_parallel_size=tp, data_parallel_size=dp, expert_parallel_size=ep),
+            input_tokens=first["isl"],
+            output_tokens=first["osl"],
+            concurrency=first["batch_or_concurrency"],
+            ttft_seconds=first["value"] / 1e3,
+            tpot_seconds=second["value"] / 1e3,
+        )
+
+
+@lru_cache(maxsize=64)
+def model_of(name: str, precision: str) -> ModelSpec | None:
+    """The model as it was loaded, None when the catalogue does not have it."""
+    try:
+        spec = load_model(ALIASES.get(name, name))
+    except TokenroomError:
+        return None
+    if precision in ("None", "bf16") or any(part in name for part in NATIVE.get(precision, ())):
+        return spec if not (precision == "fp8" and name in ALIASES) else what_if(spec, "fp8")
+    if precision == "fp8":
+        return what_if(spec, "fp8_block" if any(p in name for p in BLOCK_FP8) else "fp8")
+    return what_if(spec, {"fp4": "nvfp4", "int4": "int4"}[precision])
+
+
+def kv_dtype_of(row: Row) -> str | None:
+    """Type of the cache: FP8 where the recipes or NVIDIA's checkpoints ask for it."""
+    quantised = row.precision in ("fp8", "fp4")
+    if row.engine == "TensorRT-LLM" and row.recipe and quantised:
+        return "fp8"
+    if row.engine == "SGLang" and row.gpu != "B200-180GB":  # benchmarks/dsr1_fp8_h200.sh
+        return None
+    return "fp8" if quantised and row.model.startswith(("meta-llama", "deepseek")) else None
+
+
+def admission_steps(row: Row) -> float:
+    """Steps that new requests wait by the recipes' settings.
+
+    SGLang on B200 looks for requests each 10 steps, 30 from 16 clients on
+    (benchmarks/dsr1_fp8_b200.sh): half of it on average. TensorRT-LLM waits 20 iterations for
+    prompts to gather (benchmarks/70b_fp8_h200_trt_slurm.sh, batch_wait_timeout_iters).
+    """
+    if not row.recipe:
+        return 0.0
+    tp = row.layout.tensor_parallel_size
+    if row.engine == "SGLang" and row.gpu == "B200-180GB":
+        return 15.0 if row.concurrency >= 16 and tp == 8 else 5.0
+    short = row.input_tokens == row.output_tokens == 1024
+    if row.engine == "TensorRT-LLM" and "Llama-3.1-70B" in row.model and short and tp < 8:
+        return 20.0
+    return 0.0
+
+
+def beats_hardware(row: Row, spec: ModelSpec, accelerator: Accelerator) -> bool:
+    """Whether the row was faster than memory or arithmetic allows one token a step."""
+    copies = row.layout.data_parallel_size
+    sequences = max(1, row.concurrency // copies)
+    work = StepWork(
+        decode_sequences=sequences,
+        decode_context_tokens=row.input_tokens * 0.9,
+        other_tokens=sequences * (copies - 1),
+    )
+    operators = step_operators(spec, row.layout, work, kv_dtype=kv_dtype_of(row))
+    moved = sum(operator.times * operator.num_bytes for operator in operators)
+    cycle = row.ttft_seconds + row.output_tokens * row.tpot_seconds
+    tokens = row.concurrency * row.input_tokens * 0.9 / cycle
+    flops = sum(
+        operator.times * operator.flops / work.tokens
+        for operator in operators
+        if operator.kind in (Kind.GEMM, Kind.GROUPED_GEMM) and operator.name != "lm_head"
+    )
+    busy = tokens * flops / copies / (0.7 * peak_flops(arithmetic(spec), accelerator))
+    return row.tpot_seconds < moved / bandwidth_of(accelerator) or busy > 1
+
+
+def arithmetic(spec: ModelSpec) -> str:
+    """The fastest type the model's matrices run in."""
+    method = spec.quantization or ""
+    if "fp4" in method:
+        return "nvfp4"
+    return "fp8" if "fp8" in method else "bf16"
+
+
+def outcome(row: Row, part: str) -> Outcome | str:
+    """Predicted over measured, or why there is no prediction."""
+    spec = model_of(row.model, row.precision)
+    if spec is None:
+        return f"{row.model} is not in the catalogue"
+    accelerator = find_accelerator(GPUS[row.gpu])
+    if beats_hardware(row, spec, accelerator):
+        return "faster than the hardware allows: speculation or cached prompts"
+    varied = 0.9 if row.recipe else 1.0  # recipes draw lengths from 80 to 100% of the nominal
+    isl, osl = round(row.input_tokens * varied), round(row.output_tokens * varied)
+    kv_dtype = kv_dtype_of(row)
+    weights_bytes = checkpoint_weights(spec).total_bytes / row.layout.expert_ranks
+    room = ROOM * accelerator.memory_bytes - weights_bytes - KEPT_BYTES
+    one = request_bytes(
+        spec, isl + osl, kv_dtype, tensor_parallel_size=row.layout.tensor_parallel_size
+    )
+    found = speed(
+        spec,
+        row.layout,
+        accelerator,
+        Load(
+            input_tokens=isl,
+            output_tokens=osl,
+            concurrency=row.concurrency,
+            waves=10,
+            lengths_vary=row.recipe,
+        ),
+        engine=ENGINES[row.engine],
+        max_num_seqs=max(1, int(room / one)),
+        admission_steps=admission_steps(row),
+        kv_dtype=kv_dtype,
+    )
+    return Outcome(
+        row=row,
+        part=part,
+        tpot=found.tpot_seconds / row.tpot_seconds,
+        ttft=found.ttft_seconds / row.ttft_seconds,
+        output_tokens_per_second=found.output_tokens_per_second,
+    )
+
+
+def outcomes(rows: Iterable[Row]) -> tuple[list[Outcome], dict[str, int]]:
+    """Outcomes of distinct rows, and how many were left out for which reason."""
+    everything = list(rows)
+    used = {row.measured for row in everything if row.source == FITTED_FILE}
+    seen: set[tuple[object, ...]] = set()
+    found: list[Outcome] = []
+    missing: dict[str, int] = defaultdict(int)
+    for row in everything:
+        if row.measured in seen:
+            continue
+        seen.add(row.measured)
+        result = outcome(row, "fit" if row.measured in used else "check")
+        if isinstance(result, str):
+            missing[result] += 1
+        else:
+            found.append(result)
+    return found, missing
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """The value below which ``share`` of them lie."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def kendall_tau(rows: Iterable[Outcome]) -> float:
+    """How often two deployments of a model and lengths on as many like GPUs are ordered alike.
+
+    Compared are tokens a second at equal concurrency, between engines, precisions and layouts.
+    """
+    groups: dict[tuple[object, ...], list[Outcome]] = defaultdict(list)
+    for item in rows:
+        row = item.row
+        key = (row.model, row.gpu, row.layout.accelerators, row.input_tokens, row.output_tokens)
+        groups[(*key, row.concurrency)].append(item)
+    agreeing = total = 0
+    for group in groups.values():
+        for number, first in enumerate(group):
+            for second in group[:number]:
+                measured = log(first.row.tpot_seconds / second.row.tpot_seconds)
+                if abs(measured) < 0.02:
+                    continue
+                total += 1
+                agreeing += (measured + log(first.tpot / second.tpot)) * measured > 0
+    return 2 * agreeing / total - 1 if total else 1.0
+
+
+def line(name: str, group: list[Outcome]) -> str:
+    """Errors of one group of rows."""
+    tpot = [abs(item.tpot - 1) for item in group]
+    ttft = [abs(item.ttft - 1) for item in group]
+    return (
+        f"{name:66} {len(group):5} {median(tpot):6.1%} {quantile(tpot, 0.9):6.1%} "
+        f"{median(item.tpot for item in group):6.2f} {median(ttft):7.1%} "
+        f"{median(item.ttft for item in group):6.2f}"
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--part", choices=("check", "fit", "all"), default="check")
+    parser.add_argument("--rows", action="store_true", help="print every row")
+    arguments = parser.parse_args()
+    started = time.perf_counter()
+    found, missing = outcomes(serving_rows(arguments.folder))
+    took = time.perf_counter() - started
+    print(f"{len(found)} rows in {took:.1f} s; left out:")
+    for reason, count in missing.items():
+        print(f"  {count:4} {reason}")
+    chosen = [item for item in found if arguments.part in (item.part, "all")]
+    groups: dict[str, list[Outcome]] = defaultdict(list)
+    for item in chosen:
+        row = item.row
+        groups[f"all {item.part}"].append(item)
+        groups[f"{item.part} {row.engine}"].append(item)
+        name = row.model.split("/")[-1]
+        groups[f"{item.part} {row.engine} {row.gpu} {name} {row.precision}"].append(item)
+    print(f"{'':66} {'rows':>5} {'TPOT':>6} {'p90':>6} {'bias':>6} {'TTFT':>7} {'bias':>6}")
+    for name in sorted(groups):
+        print(line(name, groups[name]))
+    print(f"order of deployments, Kendall's tau: {kendall_tau(chosen):.2f}")
+    if arguments.rows:
+        for item in chosen:
+            print(f"{item.tpot:6.2f} {item.ttft:6.2f} {item.row}")
+
+
+if __name__ == "__main__":
+    main()
