@@ -24,6 +24,7 @@ Config: TypeAlias = Mapping[str, object]
 Reader: TypeAlias = Callable[[ModelSpec, Config], Plan]
 
 _UNQUANTISED_BITS: Final = 16
+_PLAIN_ROUTERS: Final = frozenset({"deepseek_v3", "deepseek_v32", "kimi_k2"})
 
 
 def _unless(ignored: Predicate, scheme: Scheme, *, head: bool = False) -> Resolver:
@@ -36,6 +37,8 @@ def _unless(ignored: Predicate, scheme: Scheme, *, head: bool = False) -> Resolv
 
 def read_fp8(spec: ModelSpec, config: Config) -> Plan:
     """``fp8`` (DeepSeek, Qwen, Mistral): block scales, or a scale a matrix (vLLM ``fp8.py``).
+
+    DeepSeek's routers stay plain without being listed: ``mlp.gate.weight`` is bf16 in V3's files.
 
     DeepSeek V4 stores its experts in MXFP4 and its other scales as 8-bit exponents, unless
     ``expert_dtype`` says fp8 (vLLM ``models/deepseek_v4/quant_config.py``); modelopt's re-export
@@ -52,7 +55,13 @@ def read_fp8(spec: ModelSpec, config: Config) -> Plan:
         scheme = schemes.fp8_block(block)
     else:
         scheme = schemes.fp8_tensor(static=activation == "static")
-    return Plan(method="fp8", resolve=_unless(ignored, scheme))
+
+    def resolve(paths: Sequence[str], weight: Weight) -> Scheme | None:
+        keeps = weight.role is Role.ROUTER and spec.model_type in _PLAIN_ROUTERS
+        return None if keeps else linear(paths, weight)
+
+    linear = _unless(ignored, scheme)
+    return Plan(method="fp8", resolve=resolve)
 
 
 def _read_deepseek_v4(
