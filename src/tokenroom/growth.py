@@ -114,7 +114,8 @@ def sweep(
     Args:
         result: The fit that the sweep starts from.
         parameter: ``"concurrency"``, ``"context"`` or ``"block_size"``.
-        values: The points, ascending.
+        values: The points, ascending; over concurrency the number of requests that just fills
+            the room is added when it lies between them.
         on_point: Called with (points done, points in all), for progress.
 
     Raises:
@@ -123,6 +124,8 @@ def sweep(
     """
     if parameter not in PARAMETERS:
         raise TokenroomError(f"a sweep over {parameter!r} is unknown; use one of {PARAMETERS}")
+    if parameter == "concurrency":
+        values = _with_room(values, result.requests_running)
     points = []
     refused: DeploymentError | None = None
     for done, value in enumerate(values, 1):
@@ -140,6 +143,13 @@ def sweep(
     if not points and refused is not None:
         raise refused
     return tuple(points)
+
+
+def _with_room(values: Sequence[int], room: int) -> Sequence[int]:
+    """The values, and where the room is just full when that lies between two of them."""
+    if room in values or not values or not values[0] < room < values[-1]:
+        return values
+    return sorted((*values, room))
 
 
 def _point(result: FitResult, value: int, concurrency: int | None) -> SweepPoint:

@@ -174,7 +174,8 @@ def test_a_concurrency_sweep_fills_the_pool_then_queues(
 ) -> None:
     _, data = answer(capsys, *SMALL, "--sweep", "concurrency=1..4096")
     points = data["points"]
-    assert [point["value"] for point in points] == [2**n for n in range(13)]
+    room = max(point["requests_running"] for point in points)
+    assert [point["value"] for point in points] == sorted({*(2**n for n in range(13)), room})
     used = [point["kv_used_bytes"] for point in points]
     assert used == sorted(used)
     assert used[1] == 2 * used[0]
@@ -299,3 +300,34 @@ def test_a_program_alone_is_no_model(capsys: pytest.CaptureFixture[str]) -> None
     code, _, err = run(capsys, "vllm", "--gpu", "h100")
     assert code == 2
     assert "'vllm' alone names no model" in err
+
+
+def test_a_narrow_terminal_keeps_every_figure(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    _, out, _ = run(capsys, *SMALL)
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 40
+    graphs = next(line for line in lines if "CUDA" in line)
+    assert graphs.count(".") == 3  # the size and both ends of its range
+    assert "…" in graphs
+
+
+def test_an_explanation_stays_within_the_width(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, *SMALL, "--explain")
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_sweep_shows_where_the_room_is_full(capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = answer(capsys, *SMALL, "--sweep", "concurrency=1..1024")
+    values = [point["value"] for point in found["points"]]
+    room = max(point["requests_running"] for point in found["points"])
+    assert room in values
+    assert room & (room - 1)  # no power of two: it was added
+
+
+def test_a_sweep_of_one_point_is_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for sweep in ("concurrency=4", "context=4k"):
+        code, _, _ = run(capsys, *SMALL, "--sweep", sweep, "--plot", str(tmp_path / "one.png"))
+        assert code == 0

@@ -32,6 +32,11 @@ _DECISIVE = frozenset(
 )
 """Notices that bear on the verdict itself and stand beside it."""
 
+_FIGURE_COLUMNS = 7 + 2 + 15 + 2 + 2
+"""Cells that a size, its range and the gaps around them take."""
+
+_NARROWEST_NAME = 10
+
 _SHOWN_BYTES = round(0.005 * GIB)
 """Parts that would show as 0.00 are left to ``--explain``."""
 
@@ -300,7 +305,8 @@ def _print_stage(out: Console, result: FitResult, stage: StageMemory, language: 
     if len(result.plan.stages) > 1:
         heading = message("fit.ledger_stage", language, stage=stage.pipeline_parallel_rank)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(heading, no_wrap=True, overflow="ellipsis")
+    names = max(_NARROWEST_NAME, out.width - _FIGURE_COLUMNS)
+    table.add_column(heading, no_wrap=True, overflow="ellipsis", max_width=names)
     # Names may be cut on a narrow terminal, figures never.
     table.add_column(
         message("fit.column.bytes", language), justify="right", no_wrap=True, min_width=7
@@ -453,27 +459,42 @@ def _print_explanation(out: Console, result: FitResult, language: Language) -> N
     for name, setting in result.deployment.settings.items():
         origin = message(f"fit.origin.{setting.origin}", language)
         reason = f"; {setting.reason}" if setting.reason else ""
-        out.print(Text(f"  {name} = {setting.value}  ({origin}{reason})"))
+        _print_wrapped(out, f"{name} = {setting.value}  ({origin}{reason})", "  ")
 
 
 def _print_line(out: Console, line: Line, language: Language, depth: int) -> None:
-    from rich.text import Text
-
     indent = "  " * (depth + 1)
     figure = format_bytes(line.num_bytes)
     if line.low_bytes != line.high_bytes:
         figure += f" [{format_bytes(line.low_bytes)} … {format_bytes(line.high_bytes)}]"
-    out.print(Text(f"{indent}{line.key} = {figure}"), soft_wrap=True)
+    _print_wrapped(out, f"{line.key} = {figure}", indent)
     if line.formula:
-        out.print(Text(f"{indent}  = {line.formula}"), soft_wrap=True)
+        _print_wrapped(out, f"= {line.formula}", indent + "  ")
     if line.values:
         values = ", ".join(f"{name} = {_value(value)}" for name, value in line.values.items())
-        out.print(Text(f"{indent}  {values}", style="dim"), soft_wrap=True)
+        _print_wrapped(out, values, indent + "  ", "dim")
     if line.source:
         source = message("fit.explain.source", language, source=line.source)
-        out.print(Text(f"{indent}  {source}", style="dim"), soft_wrap=True)
+        _print_wrapped(out, source, indent + "  ", "dim")
     for part in line.parts:
         _print_line(out, part, language, depth + 1)
+
+
+def _print_wrapped(out: Console, text: str, indent: str, style: str = "") -> None:
+    """Print a paragraph whose lines after the first stand two cells further in."""
+    from textwrap import wrap
+
+    from rich.text import Text
+
+    lines = wrap(
+        printable(text),
+        width=max(out.width, len(indent) + 20),
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_on_hyphens=False,
+    )
+    for line in lines or [indent]:
+        out.print(Text(line, style=style), soft_wrap=True)
 
 
 def _value(value: object) -> str:

@@ -152,10 +152,17 @@ def plot_curves(
         for curve, color in zip(curves, _cycle(len(curves)), strict=True):
             heights = [y / unit for y in curve.ys]
             axes.plot(
-                curve.xs, heights, color=color, linewidth=2.0, solid_capstyle="round", zorder=3
+                curve.xs,
+                heights,
+                color=color,
+                linewidth=2.0,
+                marker="o" if len(curve.xs) == 1 else None,  # one point makes no line
+                solid_capstyle="round",
+                zorder=3,
             )
             ends.append((heights[-1], curve.label, color))
-        axes.set_xlim(min(curve.xs[0] for curve in curves), max(curve.xs[-1] for curve in curves))
+        first, last = min(curve.xs[0] for curve in curves), max(curve.xs[-1] for curve in curves)
+        axes.set_xlim(first, last) if first < last else axes.set_xlim(first / 2, first * 2)
         if logarithmic and all(y > 0 for curve in curves for y in curve.ys):
             axes.set_xscale("log", base=2)
             axes.set_yscale("log", base=2)
