@@ -250,3 +250,24 @@ def test_a_wrong_argument_is_one_sentence(arguments: dict[str, Any], sentence: s
     with pytest.raises(TokenroomError) as caught:
         fit(given.pop("model"), given.pop("gpu"), **given)
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings", "sentence"),
+    [
+        ("llama.cpp", {"host_memory_bytes": "x"}, "host_memory_bytes is 'x'; it may be a whole"),
+        ("llama.cpp", {"tensor_split": True}, "tensor_split is True; it may be a tuple"),
+        ("llama.cpp", {"override_tensor": (0,)}, "it may list a tuple"),
+        ("llama.cpp", {"gpus": 65536}, "gpus is 65536; give at most 1,024"),
+        ("sglang", {"cuda_graph_bs": ()}, "cuda_graph_bs lists nothing"),
+        ("sglang", {"speculative_algorithm": 7}, "speculative_algorithm is 7; it may be a text"),
+        ("tensorrt-llm", {"environment": None}, "environment is None; it may be a mapping"),
+        ("contiguous", {"concurrency": 10**12}, "concurrency is 1000000000000; give at most"),
+    ],
+)
+def test_a_setting_of_a_wrong_type_is_one_sentence(
+    engine: str, settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(TokenroomError) as caught:
+        fit("llama-3.2-1b", "h100", engine=engine, **settings)
+    assert sentence in str(caught.value)

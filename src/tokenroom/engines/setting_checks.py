@@ -21,6 +21,24 @@ MAX_NUMBER: Final = 2**53
 MAX_LISTED: Final = 65_536
 """Most values of one setting."""
 
+_MAX_LOCAL: Final = 1024  # GPUs of one process
+_PLAIN: Final[Mapping[str, tuple[type, ...]]] = {
+    "None": (type(None),),
+    "bool": (bool,),
+    "int": (int,),
+    "float": (float, int),
+    "str": (str,),
+    "tuple": (tuple,),
+    "Mapping": (Mapping,),
+}
+_NAMES: Final[Mapping[type, str]] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    tuple: "a tuple",
+    Mapping: "a mapping",
+}
 _ACCELERATOR_COUNTS: Final = (
     *("_parallel_size", "_parallel_size_local", "tp_size", "pp_size", "dp_size", "ep_size"),
     *("gpus", "nnodes"),
@@ -74,14 +92,25 @@ def check_bounds(settings: Any) -> None:
         settings: An engine's settings object, whatever its fields.
 
     Raises:
-        DeploymentError: A count of accelerators is above :data:`MAX_ACCELERATORS`, a size of a
-            captured graph above :data:`MAX_GRAPH_SIZE`, or any number above :data:`MAX_NUMBER`.
+        DeploymentError: A field is of another type than it is declared with, a count of
+            accelerators is above :data:`MAX_ACCELERATORS`, a size of a captured graph above
+            :data:`MAX_GRAPH_SIZE`, or any number above :data:`MAX_NUMBER`.
     """
     kind: type = type(settings)
-    for name, largest in _limits(kind):
+    for name, largest, outer, inner in _limits(kind):
         held = getattr(settings, name)
-        if held is None or held.__class__ is bool or held.__class__ is str:
+        if held is None and (not outer or type(None) in outer):
             continue
+        if outer and (
+            not isinstance(held, outer) or (held.__class__ is bool and bool not in outer)
+        ):
+            raise DeploymentError(f"{name} is {shown(held)}; it may be {_described(outer)}")
+        if held.__class__ is bool or held.__class__ is str:
+            continue
+        if inner and not all(isinstance(item, inner) for item in held):
+            raise DeploymentError(f"{name} is {shown(held)}; it may list {_described(inner)}")
+        if held == () and largest == MAX_GRAPH_SIZE:
+            raise DeploymentError(f"{name} lists nothing; give sizes, or leave it out")
         values = held if isinstance(held, tuple) else (held,)
         for value in values:
             number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -94,12 +123,37 @@ def check_bounds(settings: Any) -> None:
 
 
 @cache
-def _limits(kind: type) -> tuple[tuple[str, int], ...]:
-    """The fields of one settings class, each with the largest number it may hold."""
-    return tuple((field.name, _largest(field.name)) for field in fields(kind))
+def _limits(kind: type) -> tuple[tuple[str, int, tuple[type, ...], tuple[type, ...]], ...]:
+    """The fields of a settings class: largest number, types, and types of a list's items."""
+    return tuple(
+        (field.name, _largest(field.name), *_types(str(field.type))) for field in fields(kind)
+    )
+
+
+def _types(annotation: str) -> tuple[tuple[type, ...], tuple[type, ...]]:
+    """The types that an annotation names, and those of its items; none where it names others."""
+    outer: list[type] = []
+    inner: tuple[type, ...] = ()
+    for part in annotation.split(" | "):
+        name, _, items = part.partition("[")
+        if name == "tuple":
+            inner = _PLAIN.get(items.partition(",")[0].partition("[")[0], ())
+        found = _PLAIN.get(name)
+        if found is None:
+            return (), ()
+        outer += found
+    return tuple(outer), inner
+
+
+def _described(types: tuple[type, ...]) -> str:
+    return " or ".join(_NAMES[kind] for kind in types if kind in _NAMES)
 
 
 def _largest(name: str) -> int:
+    if name in ("gpus", "num_gpus"):
+        return _MAX_LOCAL
+    if name == "concurrency":
+        return MAX_LISTED
     if name.endswith(_ACCELERATOR_COUNTS):
         return MAX_ACCELERATORS
     return MAX_GRAPH_SIZE if "graph" in name else MAX_NUMBER
@@ -137,16 +191,6 @@ def check_switch(name: str, value: Any) -> None:
     """
     if value is not None and not isinstance(value, bool):
         raise DeploymentError(f"{name} is {value!r}; it must be true or false")
-
-
-def check_text(name: str, value: Any) -> None:
-    """Refuse what is no text; None is not set.
-
-    Raises:
-        DeploymentError: It is not.
-    """
-    if value is not None and not isinstance(value, str):
-        raise DeploymentError(f"{name} is {value!r}; it must be text")
 
 
 def check_text(name: str, value: Any) -> None:
