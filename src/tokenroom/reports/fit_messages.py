@@ -298,9 +298,10 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "{method} 投机解码需要草稿模型，但未给出：其显存未计入",
     ),
     "notice.may_not_start": (
-        "at the upper ends of the ranges one request of {tokens} tokens lacks {missing_bytes} of KV "
-        "cache, and the engine would not start",
-        "若各项估计取范围上限，则一个 {tokens} token 的请求缺 {missing_bytes} KV 缓存，引擎将无法启动",
+        "at the upper ends of the ranges one request of {tokens} tokens lacks {missing_bytes} of "
+        "KV cache, and the engine would not start",
+        "若各项估计取范围上限，一个 {tokens} token 的请求缺 {missing_bytes} KV 缓存，"
+        "引擎将无法启动",
     ),
     "notice.tight_at_runtime": (
         "the engine starts, but a step at its peak would need {missing_bytes} more than the card "
@@ -308,11 +309,11 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "引擎能启动，但峰值步所需比显卡多 {missing_bytes}",
     ),
     "notice.sglang_log": (
-        "Its log will say: max_total_num_tokens={tokens}, K size {k_bytes}, V size {v_bytes}; avail "
-        "mem {loaded_bytes} after loading, {pool_bytes} after the pools, {graph_bytes} after "
+        "Its log will say: max_total_num_tokens={tokens}, K size {k_bytes}, V size {v_bytes}; "
+        "avail mem {loaded_bytes} after loading, {pool_bytes} after the pools, {graph_bytes} after "
         "graphs; max_running_requests={running}.",
-        "其日志将显示：max_total_num_tokens={tokens}，K size {k_bytes}，V size {v_bytes}；avail mem "
-        "加载后 {loaded_bytes}，建池后 {pool_bytes}，捕获图后 {graph_bytes}；"
+        "其日志将显示：max_total_num_tokens={tokens}，K size {k_bytes}，V size {v_bytes}；"
+        "avail mem 加载后 {loaded_bytes}，建池后 {pool_bytes}，捕获图后 {graph_bytes}；"
         "max_running_requests={running}",
     ),
     "notice.sglang_runtime": (
@@ -326,10 +327,12 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "notice.sglang_short_pool": (
         "the pool of {tokens} tokens is smaller than context_length {length}: longer requests are "
         "refused, though the engine starts",
-        "缓存池只有 {tokens} 个 token，小于 context_length {length}：引擎能启动，但会拒绝更长的请求",
+        "缓存池只有 {tokens} 个 token，小于 context_length {length}：引擎能启动，"
+        "但会拒绝更长的请求",
     ),
     "notice.sglang_window": (
-        "Window layers have a pool of {tokens} tokens of their own beside the {full} of full layers",
+        "Window layers have a pool of {tokens} tokens of their own beside the {full} of full "
+        "layers",
         "滑动窗口层另有 {tokens} 个 token 的池，完整层为 {full}",
     ),
     "notice.sglang_states": (

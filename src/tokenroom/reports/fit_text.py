@@ -28,7 +28,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _DECISIVE = frozenset(
-    {"unknown_flag", "quantization_not_recognised", "version_newer", "vendor_unmeasured"}
+    {
+        "unknown_flag",
+        "quantization_not_recognised",
+        "version_newer",
+        "vendor_unmeasured",
+        "may_not_start",
+    }
 )
 """Notices that bear on the verdict itself and stand beside it."""
 
