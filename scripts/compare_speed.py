@@ -21,7 +21,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from math import log
 from pathlib import Path
 from statistics import median
 
@@ -79,13 +78,20 @@ class Row:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A row and predicted over measured of both metrics."""
+    """A row, predicted over measured of both metrics, and output tokens a second and GPU."""
 
     row: Row
     part: str
     tpot: float
     ttft: float
-    output_tokens_per_second: float
+    predicted_rate: float
+
+    @property
+    def measured_rate(self) -> float:
+        """Output tokens a second and accelerator that the measured times amount to."""
+        row = self.row
+        cycle = row.ttft_seconds + (row.output_tokens - 1) * row.tpot_seconds
+        return row.concurrency * row.output_tokens / cycle / row.layout.accelerators
 
 
 def serving_rows(folder: Path) -> Iterator[Row]:
@@ -99,7 +105,9 @@ def serving_rows(folder: Path) -> Iterator[Row]:
         source = re.search(r"source_file=([^;]*)|db-dump/([\d-]+)", note)
         tp, dp, ep = first["tp"] or 1, first["dp"] or 1, first["ep"] or 1
         expert_tp = re.search(r"moe_tp=([1-9]\d*)", note)
-        if expert_tp and "epnone" in note and tp * dp % int(expert_tp[1]) == 0:
+        if expert_tp and first["dp"] is None and int(expert_tp[1]) * ep > tp:
+            dp = int(expert_tp[1]) * ep // tp  # a blank beside experts over more ranks than tp
+        elif expert_tp and "epnone" in note and tp * dp % int(expert_tp[1]) == 0:
             ep = tp * dp // int(expert_tp[1])
         if tp * dp > 8 or tp * dp % ep or first["gpu"] not in GPUS or source is None:
             continue
@@ -147,17 +155,22 @@ def admission_steps(row: Row) -> float:
     """Steps that new requests wait by the recipes' settings.
 
     SGLang on B200 looks for requests each 10 steps, 30 from 16 clients on
-    (benchmarks/dsr1_fp8_b200.sh): half of it on average. TensorRT-LLM waits 20 iterations for
-    prompts to gather (benchmarks/70b_fp8_h200_trt_slurm.sh, batch_wait_timeout_iters).
+    (benchmarks/dsr1_fp8_b200.sh, qwen3.5 likewise): half of it on average. TensorRT-LLM waits 20
+    or 40 iterations for prompts to gather (benchmarks/70b_fp8_h200_trt_slurm.sh,
+    dsr1_fp8_b200_trt.sh: batch_wait_timeout_iters).
     """
     if not row.recipe:
         return 0.0
     tp = row.layout.tensor_parallel_size
-    if row.engine == "SGLang" and row.gpu == "B200-180GB":
-        return 15.0 if row.concurrency >= 16 and tp == 8 else 5.0
     short = row.input_tokens == row.output_tokens == 1024
+    if row.engine == "SGLang" and row.gpu == "B200-180GB":
+        often = row.concurrency < 16 or (tp < 8 and "deepseek" in row.model)
+        return 5.0 if often else 15.0
     if row.engine == "TensorRT-LLM" and "Llama-3.1-70B" in row.model and short and tp < 8:
         return 20.0
+    if row.engine == "TensorRT-LLM" and "deepseek" in row.model and row.gpu == "B200-180GB":
+        delayed = row.precision == "fp8" and short and 64 <= row.concurrency < 256
+        return 40.0 if delayed else 0.0
     return 0.0
 
 
@@ -228,7 +241,7 @@ def outcome(row: Row, part: str) -> Outcome | str:
         part=part,
         tpot=found.tpot_seconds / row.tpot_seconds,
         ttft=found.ttft_seconds / row.ttft_seconds,
-        output_tokens_per_second=found.output_tokens_per_second,
+        predicted_rate=found.tokens_per_second_per_accelerator,
     )
 
 
@@ -258,24 +271,22 @@ def quantile(values: Iterable[float], share: float) -> float:
 
 
 def kendall_tau(rows: Iterable[Outcome]) -> float:
-    """How often two deployments of a model and lengths on as many like GPUs are ordered alike.
+    """How often two deployments of a model on a kind of GPU are ordered alike, by speed per GPU.
 
-    Compared are tokens a second at equal concurrency, between engines, precisions and layouts.
+    Compared are engines, precisions, layouts and loads: output tokens a second and accelerator of
+    the same model, GPU and lengths.
     """
     groups: dict[tuple[object, ...], list[Outcome]] = defaultdict(list)
     for item in rows:
         row = item.row
-        key = (row.model, row.gpu, row.layout.accelerators, row.input_tokens, row.output_tokens)
-        groups[(*key, row.concurrency)].append(item)
+        groups[row.model, row.gpu, row.input_tokens, row.output_tokens].append(item)
     agreeing = total = 0
     for group in groups.values():
         for number, first in enumerate(group):
             for second in group[:number]:
-                measured = log(first.row.tpot_seconds / second.row.tpot_seconds)
-                if abs(measured) < 0.02:
-                    continue
                 total += 1
-                agreeing += (measured + log(first.tpot / second.tpot)) * measured > 0
+                measured = first.measured_rate - second.measured_rate
+                agreeing += (first.predicted_rate - second.predicted_rate) * measured > 0
     return 2 * agreeing / total - 1 if total else 1.0
 
 

@@ -74,6 +74,10 @@ WEIGHT_BYTES = {
     "mxfp4_mxfp8": 0.53125,
 }
 INPUT_BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625}
+OTHER_EXPERTS = "nongated|situ|deepgemm"
+"""Experts without a gate or with another activation; and a back end that recipes choose for 256
+clients and more only (InferenceX benchmarks/dsr1_fp8_b200_trt.sh: TRTLLM below)."""
+
 EXPERT_COLUMNS = (
     "moe_dtype",
     "num_tokens",
@@ -187,7 +191,7 @@ def experts(folder: Path) -> Iterator[Table]:
     """Routed experts under balanced routing."""
     for source, frame in newest(folder, "moe", "moe_perf"):
         frame = frame[(frame.distribution == "balanced") & (frame.moe_ep_size <= 8)]
-        frame = frame[~frame.kernel_source.str.contains("nongated|marlin_marlinexperts_situ")]
+        frame = frame[~frame.kernel_source.str.contains(OTHER_EXPERTS)]
         layer = [name for name in EXPERT_COLUMNS if name in frame]
         frame = frame.groupby(layer, as_index=False).latency.min()  # engines take the best kernel
         for stored, group in frame.groupby("moe_dtype"):
@@ -379,9 +383,10 @@ def kernel_seconds(values: Any, table: Table, accelerator: Accelerator) -> Any:
     return latency + (moved if table.kind is Kind.MEMORY else joined(work, moved, shares.sharpness))
 
 
-START = Shares(0.7, 30, 100, 3e-10, 0.8, 50, 2.0, 4e-6)
+# Rows lost are a tile's at most: 16 of the tensor-core kernels that few rows get.
+START = Shares(0.7, 4, 100, 3e-10, 0.8, 50, 2.0, 4e-6)
 LOWEST = Shares(0.02, 0.01, 0.01, 1e-14, 0.05, 0.01, 0.8, 5e-7)
-HIGHEST = Shares(1.0, 5000, 5000, 2e-8, 1.0, 30000, 8.0, 2e-4)
+HIGHEST = Shares(1.0, 16, 5000, 2e-8, 1.0, 30000, 8.0, 2e-4)
 
 
 def fitted(tables: list[Table], accelerator: Accelerator) -> Shares:

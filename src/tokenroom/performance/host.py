@@ -24,7 +24,8 @@ class HostCost(NamedTuple):
             replayed (programmatic dependent launch, CUDA programming guide 12, section 6.2).
         mixes: Prompts and decoding requests share steps; otherwise prompts go first, alone.
         request_seconds: From the arrival of a request to the engine and back to the client:
-            HTTP, tokenising, queues between processes.
+            HTTP and queues between processes.
+        token_seconds: Tokenising and copying a prompt, for each of its tokens.
     """
 
     step_seconds: float
@@ -34,15 +35,21 @@ class HostCost(NamedTuple):
     overlap_seconds: float
     mixes: bool
     request_seconds: float
+    token_seconds: float
 
 
 _COSTS: Final[Mapping[str, HostCost]] = {
-    "vllm": HostCost(0.3e-3, 2e-6, 2e-3, 5e-6, 1e-6, True, 15e-3),
-    "sglang": HostCost(1.0e-3, 2e-6, 1e-3, 5e-6, 0.0, False, 15e-3),
-    "tensorrt_llm": HostCost(0.3e-3, 0.0, 1e-3, 5e-6, 2e-6, True, 15e-3),
-    "llama_cpp": HostCost(0.1e-3, 5e-6, 0.0, 1e-6, 0.0, True, 1e-3),
+    "vllm": HostCost(0.3e-3, 2e-6, 2e-3, 5e-6, 1e-6, True, 5e-3, 5e-6),
+    "sglang": HostCost(1.0e-3, 2e-6, 1e-3, 5e-6, 0.0, False, 15e-3, 5e-6),
+    "tensorrt_llm": HostCost(0.3e-3, 0.0, 1e-3, 5e-6, 2e-6, True, 30e-3, 1e-6),
+    "llama_cpp": HostCost(0.1e-3, 5e-6, 0.0, 1e-6, 0.0, True, 1e-3, 0.0),
 }
 _OTHER: Final = _COSTS["vllm"]
+
+
+def arrival_seconds(host: HostCost, prompt_tokens: int) -> float:
+    """What a request spends outside the accelerators before its first token."""
+    return host.request_seconds + prompt_tokens * host.token_seconds
 
 
 def host_cost(engine: str) -> HostCost:

@@ -16,7 +16,7 @@ from typing import Final
 from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.models.spec import ModelSpec
-from tokenroom.performance.host import host_cost
+from tokenroom.performance.host import arrival_seconds, host_cost
 from tokenroom.performance.step_time import StepTime, step_time
 from tokenroom.performance.work import Chunk, Layout, StepWork
 
@@ -109,7 +109,7 @@ def ttft(
     size, steps = _chunks(input_tokens, max_num_batched_tokens)
     work = StepWork(prefill=(Chunk(size, (input_tokens - size) // 2),))
     one = step_time(spec, layout, accelerator, work, engine=engine, kv_dtype=kv_dtype)
-    return steps * one.seconds + host_cost(engine).request_seconds
+    return steps * one.seconds + arrival_seconds(host_cost(engine), input_tokens)
 
 
 def tpot(
@@ -160,7 +160,8 @@ def speed(
 
     A request decodes at a mean context of its prompt and half its output. While it decodes, the
     prompts of all others pass by: they lengthen the steps they are in. A request whose
-    predecessor ends waits for the step in progress, then its prompt shares a step with those that
+    predecessor ends waits for the step in progress, and for the one that an asynchronous scheduler
+    has prepared meanwhile; then its prompt shares a step with those that
     ended in the same step. Requests beyond ``max_num_seqs`` wait until another ends.
 
     Args:
@@ -190,6 +191,8 @@ def speed(
     clients = load.concurrency / copies
     admitted = clients if max_num_seqs is None else min(clients, max_num_seqs)
     context = isl + osl / 2
+    arrival = arrival_seconds(host, isl)
+    ahead = 1.5 if asynchronous else 0.5  # half the step in progress, and the one prepared
 
     def step(prompts: float, decoding: float) -> StepTime:
         """A step of one of the ``stages`` groups of requests that follow each other."""
@@ -238,7 +241,7 @@ def speed(
                 for alone, plain in zip(_range(prefill), _range(decode), strict=True)
             ]
         waits = [
-            pieces * own + (admission_steps + 0.5) * between + host.request_seconds
+            pieces * own + (admission_steps + ahead) * between + arrival
             for own, between in zip(_range(prefill), times, strict=True)
         ]
         decoding = max(1.0, admitted * (osl * times[0]) / (osl * times[0] + waits[0]))
@@ -249,7 +252,7 @@ def speed(
             plain + queue * pieces * own / osl
             for own, plain in zip(_range(alone), _range(decode), strict=True)
         ]
-        waits = [(queue + 1) * pieces * own + host.request_seconds for own in _range(alone)]
+        waits = [(queue + 1) * pieces * own + arrival for own in _range(alone)]
         decoding = admitted
     cycle = waits[0] + (osl - 1) * times[0]
     queued = cycle * (clients - admitted) / admitted

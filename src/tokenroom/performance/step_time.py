@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.models.spec import ModelSpec
@@ -17,8 +18,7 @@ from tokenroom.performance.operators import step_operators
 from tokenroom.performance.work import Layout, Operator, StepWork
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class Share(NamedTuple):
     """What operators of one name take of a step.
 
     Attributes:
@@ -136,9 +136,7 @@ def _timed(
     hosted = wait + max(0.0, prepare - device)
     totals["host"] = hosted
     shares_of = {
-        name: Share(
-            seconds=sum(by_limiter.values()), limiter=max(by_limiter, key=by_limiter.__getitem__)
-        )
+        name: Share(sum(by_limiter.values()), max(by_limiter, key=by_limiter.__getitem__))
         for name, by_limiter in limits.items()
     }
     return StepTime(
