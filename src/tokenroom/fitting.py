@@ -166,7 +166,7 @@ class FitResult:
             DeploymentError: The engine refuses them.
         """
         old = self.deployment
-        asked = self.engine.settings(old.asked, settings)
+        asked = self.engine.settings(old.asked, _frozen(settings))
         check_bounds(asked)
         deployment = self.engine.deploy(old.spec, old.node, asked, old.draft)
         return self._of(deployment)
@@ -239,7 +239,8 @@ def fit(
         used_bytes: Memory that other processes hold on each GPU.
         settings: The engine's own settings object, as its command-line parser gives it.
         notes: Sentences of whoever read the settings, passed on in :attr:`FitResult.notices`.
-        engine_settings: Further engine arguments under the engine's own names.
+        engine_settings: Further engine arguments under the engine's own names; lists may be
+            lists or tuples.
 
     Raises:
         TokenroomError: Something is unknown, out of range, or refused by the engine; the message
@@ -285,7 +286,7 @@ def fit(
             f"settings by name, such as max_model_len=8192"
         )
     _check_once(given, engine_settings)
-    asked = policy.settings(settings, given | engine_settings)
+    asked = policy.settings(settings, given | _frozen(engine_settings))
     check_bounds(asked)
     node = policy.place(_accelerator(gpu), count, asked, used_bytes)
     _check_node(node)
@@ -356,6 +357,13 @@ def _check_positive(field: str, value: int | None, largest: int = MAX_TOKENS) ->
         raise DeploymentError(f"{field} is {shown(value)}; it must be a whole number of at least 1")
     if value > largest:
         raise DeploymentError(f"{field} is {shown(value)}; give at most {largest:,}")
+
+
+def _frozen(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Lists as the tuples that settings hold."""
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+    }
 
 
 def _check_once(given: Mapping[str, Any], engine_settings: Mapping[str, Any]) -> None:

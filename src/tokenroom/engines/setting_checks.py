@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final
 
 from tokenroom.errors import DeploymentError, shown
@@ -97,8 +98,8 @@ def check_bounds(settings: Any) -> None:
             :data:`MAX_GRAPH_SIZE`, or any number above :data:`MAX_NUMBER`.
     """
     kind: type = type(settings)
-    for name, largest, outer, inner in _limits(kind):
-        held = getattr(settings, name)
+    held_values = _values(kind)(settings)
+    for held, (name, largest, outer, inner) in zip(held_values, _limits(kind), strict=True):
         if held is None and (not outer or type(None) in outer):
             continue
         if outer and (
@@ -120,6 +121,12 @@ def check_bounds(settings: Any) -> None:
             raise DeploymentError(
                 f"{name} lists {len(values):,} values; give at most {MAX_LISTED:,}"
             )
+
+
+@cache
+def _values(kind: type) -> Callable[[Any], tuple[Any, ...]]:
+    """What takes every field of a settings class at once."""
+    return attrgetter(*(field.name for field in fields(kind)))
 
 
 @cache

@@ -52,6 +52,7 @@ class Catalogue:
         self._legend = legend
         self._custom = custom
         self._records: dict[str, Record] = {}
+        self._found: dict[str, Accelerator] = {}
         self._index: dict[str, dict[int | None, list[str]]] = {}
         for key, (item, _) in self._items.items():
             for part in dict.fromkeys(map(read_name, _names(item))):
@@ -76,6 +77,11 @@ class Catalogue:
         Raises:
             HardwareError: Nothing has that name, more than one has, or it is not cut that way.
         """
+        if name not in self._found:
+            self._found[name] = self._find(name)
+        return self._found[name]
+
+    def _find(self, name: str) -> Accelerator:
         for spelling in _spellings(name):
             part = read_name(spelling)
             keys = self._match(part)

@@ -7,6 +7,7 @@ the engine's default, which may depend on the GPU and the model.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from math import ceil
 from operator import attrgetter
@@ -66,6 +67,35 @@ _UNSET: Final = _REST(VLLMSettings())
 _GRAPH_MODE_OF_LEVEL: Final = ("NONE", "PIECEWISE", "FULL_AND_PIECEWISE", "FULL_AND_PIECEWISE")
 _WITHOUT_PIECEWISE: Final = {"PIECEWISE": "NONE", "FULL_AND_PIECEWISE": "FULL_DECODE_ONLY"}
 
+#: Settings whose default depends on nothing else.
+_PLAIN_DEFAULTS: Final[Mapping[str, Any]] = {
+    "tensor_parallel_size": 1,
+    "pipeline_parallel_size": 1,
+    "data_parallel_size": 1,
+    "decode_context_parallel_size": 1,
+    "prefill_context_parallel_size": 1,
+    "enable_expert_parallel": False,
+    "kv_cache_memory_bytes": None,
+    "num_gpu_blocks_override": None,
+    "mamba_cache_dtype": "auto",
+    "mamba_ssm_cache_dtype": "auto",
+    "enforce_eager": False,
+    "enable_lora": False,
+    "max_loras": 1,
+    "max_lora_rank": 16,
+    "fully_sharded_loras": False,
+    "lora_dtype": "auto",
+    "limit_mm_per_prompt": {},
+    "language_model_only": False,
+    "skip_mm_profiling": False,
+    "disable_custom_all_reduce": False,
+    "cpu_offload_bytes": 0,
+    "max_logprobs": 20,
+}
+_ENGINE_DEFAULTS: Final = {
+    name: Setting(value, "engine") for name, value in _PLAIN_DEFAULTS.items()
+}
+
 
 def resolve(
     settings: VLLMSettings, spec: ModelSpec, node: Node, version: str | None = None
@@ -122,32 +152,13 @@ class Resolver:
             "quantization": self._plain("quantization", self.spec.quantization, "model"),
             "max_model_len": self._max_model_len(length),
         }
-        for name, default in (
-            ("tensor_parallel_size", 1),
-            ("pipeline_parallel_size", 1),
-            ("data_parallel_size", 1),
-            ("decode_context_parallel_size", 1),
-            ("prefill_context_parallel_size", 1),
-            ("enable_expert_parallel", False),
-            ("gpu_memory_utilization", self.rules.gpu_memory_utilization),
-            ("kv_cache_memory_bytes", None),
-            ("num_gpu_blocks_override", None),
-            ("mamba_cache_dtype", "auto"),
-            ("mamba_ssm_cache_dtype", "auto"),
-            ("enforce_eager", False),
-            ("enable_lora", False),
-            ("max_loras", 1),
-            ("max_lora_rank", 16),
-            ("fully_sharded_loras", False),
-            ("lora_dtype", "auto"),
-            ("limit_mm_per_prompt", {}),
-            ("language_model_only", False),
-            ("skip_mm_profiling", False),
-            ("disable_custom_all_reduce", False),
-            ("cpu_offload_bytes", 0),
-            ("max_logprobs", 20),
-        ):
-            values[name] = self._plain(name, default)
+        for name, default in _ENGINE_DEFAULTS.items():
+            value = getattr(user, name)
+            chosen = default if value is None else Setting(value, "user")
+            self.notes[name], values[name] = chosen, chosen.value
+        values["gpu_memory_utilization"] = self._plain(
+            "gpu_memory_utilization", self.rules.gpu_memory_utilization
+        )
         values["hybrid_manager"] = not self._disables_hybrid_manager()
         values["enable_chunked_prefill"] = self._chunked_prefill()
         values["enable_prefix_caching"] = self._prefix_caching()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tokenroom.engines.vllm.default_rules import DefaultRules
+from tokenroom.engines.vllm.remembered import Remembered
 from tokenroom.errors import DeploymentError
 from tokenroom.models.spec import Attention, ModelSpec
 
@@ -45,6 +46,9 @@ class ModelLength:
     reason: str
 
 
+_LENGTHS: Final = Remembered[ModelLength]()
+
+
 def model_length(
     spec: ModelSpec,
     rules: DefaultRules,
@@ -60,7 +64,18 @@ def model_length(
         overrides: ``--hf-overrides``; a nested ``text_config`` counts too.
         disable_sliding_window: Every layer attends within the window alone.
     """
-    overrides = _flat(overrides or {})
+    if overrides:
+        return _lengths(spec, rules, _flat(overrides), disable_sliding_window)
+    key = (rules.scales_yarn_length, rules.longrope_original_length, disable_sliding_window)
+    return _LENGTHS.get(spec, key, lambda: _lengths(spec, rules, {}, disable_sliding_window))
+
+
+def _lengths(
+    spec: ModelSpec,
+    rules: DefaultRules,
+    overrides: Mapping[str, object],
+    disable_sliding_window: bool,
+) -> ModelLength:
     positions = spec.max_position_embeddings
     given = [value for key in _LENGTH_KEYS if (value := _count(overrides.get(key))) is not None]
     if given:
