@@ -44,8 +44,9 @@ GPUS = {
 ALIASES = {"nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Llama-3.1-8B-Instruct"}
 NATIVE = {"fp8": ("deepseek", "MiniMax", "FP8"), "fp4": ("gpt-oss",), "int4": ("Kimi",)}
 BLOCK_FP8 = ("Qwen3-32B", "Qwen3.5")  # published FP8 checkpoints have 128x128 scales
-ROOM = 0.9  # share of memory that engines use, and what they keep of it beside weights and KV:
-KEPT_BYTES = 3 * 2**30
+ROOM = 0.9  # share of memory that vLLM and SGLang use, and of what weights leave TensorRT-LLM's
+RECIPE_ROOM = 0.8  # free_gpu_memory_fraction of InferenceX's recipes for TensorRT-LLM
+KEPT_BYTES = 3 * 2**30  # beside weights and cache
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,15 @@ def admission_steps(row: Row) -> float:
     return 0.0
 
 
+def cache_room_bytes(row: Row, spec: ModelSpec, memory_bytes: int) -> float:
+    """Memory of one GPU that the cache gets: a share of all, or of what the weights leave."""
+    weights_bytes = checkpoint_weights(spec).total_bytes / row.layout.expert_ranks
+    if row.engine == "TensorRT-LLM":
+        share = RECIPE_ROOM if row.recipe else ROOM
+        return share * (memory_bytes - weights_bytes - KEPT_BYTES)
+    return ROOM * memory_bytes - weights_bytes - KEPT_BYTES
+
+
 def beats_hardware(row: Row, spec: ModelSpec, accelerator: Accelerator) -> bool:
     """Whether the row was faster than memory or arithmetic allows one token a step."""
     copies = row.layout.data_parallel_size
@@ -215,8 +225,7 @@ def outcome(row: Row, part: str) -> Outcome | str:
     varied = 0.9 if row.recipe else 1.0  # recipes draw lengths from 80 to 100% of the nominal
     isl, osl = round(row.input_tokens * varied), round(row.output_tokens * varied)
     kv_dtype = kv_dtype_of(row)
-    weights_bytes = checkpoint_weights(spec).total_bytes / row.layout.expert_ranks
-    room = ROOM * accelerator.memory_bytes - weights_bytes - KEPT_BYTES
+    room = cache_room_bytes(row, spec, accelerator.memory_bytes)
     one = request_bytes(
         spec, isl + osl, kv_dtype, tensor_parallel_size=row.layout.tensor_parallel_size
     )
@@ -232,6 +241,7 @@ def outcome(row: Row, part: str) -> Outcome | str:
             lengths_vary=row.recipe,
         ),
         engine=ENGINES[row.engine],
+        max_num_batched_tokens=32768 if row.recipe and row.engine == "SGLang" else 8192,
         max_num_seqs=max(1, int(room / one)),
         admission_steps=admission_steps(row),
         kv_dtype=kv_dtype,

@@ -13,7 +13,7 @@ from typing import Final
 
 from tokenroom.errors import DeploymentError
 from tokenroom.memory.weights import VOCAB_MULTIPLE
-from tokenroom.models.spec import DenseFFN, Layer, Mixer, ModelSpec, MoEFFN, Role
+from tokenroom.models.spec import DenseFFN, Layer, Mixer, ModelSpec, MoEFFN, Role, Shard
 from tokenroom.performance.attention_work import ACTIVATION_BYTES, mixer_operators
 from tokenroom.performance.matrices import (
     Experts,
@@ -28,7 +28,9 @@ _SAMPLER_PASSES: Final = 3
 """Times the float32 logits cross memory: conversion writes them, softmax or argmax reads them,
 the choice reads them again (vLLM 0.33 v1/sample/sampler.py)."""
 
-_LOGIT_BYTES: Final = 4
+_FLOAT32_BYTES: Final = 4
+
+_INNER_NORMS: Final = frozenset({"q_norm", "k_norm", "norm", "q_a_layernorm", "kv_a_layernorm"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,10 @@ class LayerPlan:
         mixers: Attention and recurrent layers.
         experts: Routed experts, None without.
         norms: Normalisations over the residual stream, each fused with the residual's addition.
+        inner_norms: Normalisations of queries, keys, latents or gates inside the mixers.
+        norm_reductions: Sums over the tensor-parallel ranks that norms over divided widths need
+            (MiniMax-M2: one for the variances of queries and keys, vLLM 0.19
+            ``MiniMaxText01RMSNormTP.forward_qk``).
         activation_width: Inputs of the FFN's activation function on this rank, 0 for none.
         reductions: Sums over the tensor-parallel ranks of attention and dense FFN.
     """
@@ -50,6 +56,8 @@ class LayerPlan:
     mixers: tuple[Mixer, ...]
     experts: Experts | None
     norms: int
+    inner_norms: int
+    norm_reductions: int
     activation_width: int
     reductions: int
 
@@ -103,9 +111,10 @@ def _layer_plan(spec: ModelSpec, layer: Layer, times: int, layout: Layout) -> La
         width = layer.ffn.intermediate_size * (2 if layer.ffn.gated else 1) // tp
     elif isinstance(layer.ffn, MoEFFN):
         width = layer.ffn.shared_intermediate_size * (2 if layer.ffn.gated else 1) // tp
-    norms = sum(
-        weight.role is Role.NORM and weight.shape == (spec.hidden_size,) for weight in layer.weights
-    )
+    every_norm = [weight for weight in layer.weights if weight.role is Role.NORM]
+    inside = [weight for weight in every_norm if weight.name.split(".")[-1] in _INNER_NORMS]
+    norms = len(every_norm) - len(inside)
+    divided = any(weight.shard is not Shard.REPLICATED for weight in inside)
     dense_reductions = 0
     if tp > 1:
         dense_reductions = bool(layer.mixers) + isinstance(layer.ffn, DenseFFN)
@@ -117,6 +126,8 @@ def _layer_plan(spec: ModelSpec, layer: Layer, times: int, layout: Layout) -> La
         mixers=layer.mixers,
         experts=layer_experts(layer, spec.dtype, layout),
         norms=norms,
+        inner_norms=len(inside),
+        norm_reductions=int(tp > 1 and divided),
         activation_width=width,
         reductions=dense_reductions,
     )
@@ -235,6 +246,13 @@ def _block(
             found.append(operator._replace(times=operator.times * times))
     if layer.norms:  # reads input and residual, writes both
         found.append(_memory("norm", layer.norms * times, 4 * tokens * hidden_bytes))
+    if layer.inner_norms:
+        found.append(
+            _memory("inner_norm", layer.inner_norms * times, 2 * tokens * hidden_bytes / tp)
+        )
+    if layer.norm_reductions:
+        variances = tokens * 2 * _FLOAT32_BYTES
+        found.append(_message(Kind.ALL_REDUCE, layer.norm_reductions * times, variances, tp))
     if layer.activation_width:
         width = layer.activation_width * ACTIVATION_BYTES
         found.append(_memory("activation", times, 1.5 * tokens * width))
@@ -283,6 +301,6 @@ def _output(plan: ModelPlan, layout: Layout, work: StepWork) -> list[Operator]:
     if tp > 1:
         logits = rows * plan.vocab_size * ACTIVATION_BYTES
         found.append(_message(Kind.ALL_GATHER, 1, logits, tp))
-    passes = _SAMPLER_PASSES * rows * plan.vocab_size * _LOGIT_BYTES
+    passes = _SAMPLER_PASSES * rows * plan.vocab_size * _FLOAT32_BYTES
     found.append(_memory("sampling", 1, passes))
     return found
