@@ -79,13 +79,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A row, predicted over measured of both metrics, and output tokens a second and GPU."""
+    """A row, predicted over measured of both metrics, and output tokens a second and GPU.
+
+    ``inside``: the measured TPOT lies in the predicted range.
+    """
 
     row: Row
     part: str
     tpot: float
     ttft: float
     predicted_rate: float
+    inside: bool
 
     @property
     def measured_rate(self) -> float:
@@ -252,6 +256,7 @@ def outcome(row: Row, part: str) -> Outcome | str:
         tpot=found.tpot_seconds / row.tpot_seconds,
         ttft=found.ttft_seconds / row.ttft_seconds,
         predicted_rate=found.tokens_per_second_per_accelerator,
+        inside=found.tpot_low_seconds <= row.tpot_seconds <= found.tpot_high_seconds,
     )
 
 
@@ -335,6 +340,8 @@ def main() -> None:
     print(f"{'':66} {'rows':>5} {'TPOT':>6} {'p90':>6} {'bias':>6} {'TTFT':>7} {'bias':>6}")
     for name in sorted(groups):
         print(line(name, groups[name]))
+    inside = sum(item.inside for item in chosen) / len(chosen)
+    print(f"TPOT inside the predicted range: {inside:.0%}")
     print(f"order of deployments, Kendall's tau: {kendall_tau(chosen):.2f}")
     if arguments.rows:
         for item in chosen:

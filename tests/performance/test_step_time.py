@@ -117,6 +117,19 @@ def test_one_request_alone() -> None:
     assert pieces > first
 
 
+def test_a_borrowed_card_says_so_and_has_a_wider_range() -> None:
+    work = StepWork.decoding([500])
+    own = step_time(LLAMA, Layout(), find_accelerator("l40s"), work)
+    other = step_time(LLAMA, Layout(), find_accelerator("rtx-4090"), work)
+    assert (own.tables_of, own.borrowed) == ("l40s", False)
+    assert (other.tables_of, other.borrowed) == ("l40s", True)
+
+    def width(step: StepTime) -> float:
+        return (step.high_seconds - step.low_seconds) / step.seconds
+
+    assert width(other) > width(own)
+
+
 def test_pipeline_stages_follow_each_other() -> None:
     load = Load(input_tokens=512, output_tokens=128, concurrency=64)
     one = speed(LLAMA, Layout(), H100, load, engine="vllm")

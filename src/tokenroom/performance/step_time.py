@@ -44,6 +44,9 @@ class StepTime:
         operators: Time by operator, longest first.
         limiter: What holds the most time: ``"compute"``, ``"bandwidth"``, ``"communication"``,
             ``"launch"`` or ``"host"``.
+        tables_of: Catalogue key of the accelerator whose measured tables the shares of peak come
+            from.
+        borrowed: That is another accelerator, most like the one asked for; ranges are wider.
     """
 
     seconds: float
@@ -53,6 +56,8 @@ class StepTime:
     host_seconds: float
     operators: Mapping[str, Share]
     limiter: str
+    tables_of: str
+    borrowed: bool
 
 
 def step_time(
@@ -147,4 +152,6 @@ def _timed(
         host_seconds=hosted,
         operators=dict(sorted(shares_of.items(), key=lambda item: -item[1].seconds)),
         limiter=max(totals, key=totals.__getitem__),
+        tables_of=efficiency.key,
+        borrowed=efficiency.key != accelerator.key,
     )
