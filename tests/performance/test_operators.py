@@ -192,3 +192,15 @@ def test_layouts_that_cannot_be() -> None:
 
 def test_an_empty_step_is_no_work() -> None:
     assert step_operators(load_model("llama-3.1-8b"), Layout(), StepWork()) == ()
+
+
+def test_norms_over_divided_widths_need_one_more_sum() -> None:
+    spec = load_model("MiniMaxAI/MiniMax-M2.5")
+    work = StepWork.decoding([100] * 16)
+    operators = step_operators(spec, Layout(tensor_parallel_size=4), work)
+    sums = [operator for operator in operators if operator.kind is Kind.ALL_REDUCE]
+    small = [operator for operator in sums if operator.message_bytes == 16 * 2 * 4]
+    assert sum(operator.times for operator in small) == len(spec.layers)
+    assert of(operators, "inner_norm").times == 2 * len(spec.layers)
+    alone = step_operators(spec, Layout(), work)
+    assert not any(operator.kind is Kind.ALL_REDUCE for operator in alone)

@@ -1,7 +1,10 @@
 """What the host adds to a step: scheduling, preparing inputs, starting kernels, reading results.
 
-Times are fitted, one set an engine, on serving measurements (tests/performance says which rows
-were used and which were kept for checking). They hold for recent servers: on slow cores they grow.
+``step_seconds``, ``sequence_seconds``, ``overlap_seconds``, ``request_seconds`` and
+``token_seconds`` of vLLM, SGLang and TensorRT-LLM were chosen from a grid on serving measurements
+(``scripts/compare_speed.py`` says on which, and which were kept for checking). What a faster host
+hides does not show in those: ``prepare_seconds`` and ``kernel_seconds`` are typical of Python
+schedulers (2 and 1 ms a step, 5 microseconds a launch), and llama.cpp's row is an assumption.
 """
 
 from __future__ import annotations
