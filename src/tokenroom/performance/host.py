@@ -4,7 +4,8 @@
 ``token_seconds`` of vLLM, SGLang and TensorRT-LLM were chosen from a grid on serving measurements
 (``scripts/compare_speed.py`` says on which, and which were kept for checking). What a faster host
 hides does not show in those: ``prepare_seconds`` and ``kernel_seconds`` are typical of Python
-schedulers (2 and 1 ms a step, 5 microseconds a launch), and llama.cpp's row is an assumption.
+schedulers (2 and 1 ms a step, 5 microseconds a launch); SGLang's request and token times and
+llama.cpp's row are assumptions.
 """
 
 from __future__ import annotations
