@@ -100,6 +100,23 @@ def test_requests_beyond_the_bound_wait_and_throughput_stays() -> None:
     assert beyond.requests_per_second == pytest.approx(bound.requests_per_second, rel=0.02)
 
 
+def test_prompts_that_fill_every_step_bound_the_throughput() -> None:
+    few, many = (
+        speed(
+            LLAMA,
+            Layout(),
+            H100,
+            Load(input_tokens=8192, output_tokens=16, concurrency=concurrency),
+            engine="vllm",
+        )
+        for concurrency in (64, 256)
+    )
+    assert many.requests_per_second == pytest.approx(few.requests_per_second, rel=0.02)
+    assert many.requests_per_second * 8192 * 2 * 7e9 < 989.4e12
+    assert many.running == few.running == 16
+    assert many.ttft_seconds > 3 * few.ttft_seconds
+
+
 def test_prompts_alone_keep_alike_requests_in_step() -> None:
     alike = Load(input_tokens=1024, output_tokens=128, concurrency=64, lengths_vary=False)
     varied = Load(input_tokens=1024, output_tokens=128, concurrency=64)

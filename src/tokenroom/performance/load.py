@@ -221,32 +221,32 @@ def speed(
         )
 
     _, pieces = _chunks(isl, max_num_batched_tokens)
-    decoding = admitted
+    most = max(1.0, max_num_batched_tokens * pieces / isl)  # chunks that one step holds
+    bound = most * osl * stages / pieces if host.mixes else admitted  # prompts keep no more busy
+    decoding = min(admitted, bound)
     for _ in range(_ROUNDS):
         arrivals = decoding / stages / osl * pieces  # chunks of prompts a step, on average
         busy = 1 - exp(-arrivals)  # share of steps with any, when they end independently
-        together = min(arrivals / busy, max(1.0, max_num_batched_tokens * pieces / isl))
+        together = min(arrivals / busy, most)
         decode = step(0, decoding)
         prefill = step(together, decoding if host.mixes else 0)
         extra = arrivals / together
-        if host.mixes:
-            extra = min(extra, 1.0)
-            times = [
-                extra * mixed + (1 - extra) * plain
-                for mixed, plain in zip(_range(prefill), _range(decode), strict=True)
-            ]
-        else:
-            times = [
-                plain + extra * alone
-                for alone, plain in zip(_range(prefill), _range(decode), strict=True)
-            ]
+        kept = 1 - extra if host.mixes else 1.0  # decode steps beside those with prompts
+        times = [
+            extra * with_prompts + kept * plain
+            for with_prompts, plain in zip(_range(prefill), _range(decode), strict=True)
+        ]
         waits = [
             pieces * own + (admission_steps + ahead) * between + arrival
             for own, between in zip(_range(prefill), times, strict=True)
         ]
         decoding = max(1.0, admitted * (osl * times[0]) / (osl * times[0] + waits[0]))
-    alone = step(1, 0)
-    if not (host.mixes or load.lengths_vary):
+        if decoding > bound:  # prompts are the narrow place, and the others wait for them
+            decoding = bound
+            waits = [osl * between * (admitted / bound - 1) for between in times]
+    in_step = not (host.mixes or load.lengths_vary)
+    alone = step(1, 0) if in_step or load.waves is not None else prefill
+    if in_step:
         queue = (admitted - 1) / 2  # prompts before and after one's own, on average
         times = [
             plain + queue * pieces * own / osl
@@ -256,10 +256,9 @@ def speed(
         decoding = admitted
     cycle = waits[0] + (osl - 1) * times[0]
     queued = cycle * (clients - admitted) / admitted
-    first = (
-        (clients - 1) / 2 * pieces * alone.seconds
-    )  # all prompts at once: the mean waits for half of them
-    share = 0.0 if load.waves is None or not (host.mixes or load.lengths_vary) else 1 / load.waves
+    share = 0.0 if load.waves is None or in_step else 1 / load.waves
+    # all first prompts come at once: the mean one waits for half of the others
+    first = (clients - 1) / 2 * pieces * alone.seconds
     firsts = [wait + queued + share * first for wait in waits]
     rate = load.concurrency / (cycle + queued)
     output = rate * osl
