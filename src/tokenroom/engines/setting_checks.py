@@ -98,9 +98,10 @@ def check_bounds(settings: Any) -> None:
             :data:`MAX_GRAPH_SIZE`, or any number above :data:`MAX_NUMBER`.
     """
     kind: type = type(settings)
-    held_values = _values(kind)(settings)
-    for held, (name, largest, outer, inner) in zip(held_values, _limits(kind), strict=True):
-        if held is None and (not outer or type(None) in outer):
+    for held, (default, name, largest, outer, inner) in zip(
+        _values(kind)(settings), _limits(kind), strict=True
+    ):
+        if held is default or (held is None and (not outer or type(None) in outer)):
             continue
         if outer and (
             not isinstance(held, outer) or (held.__class__ is bool and bool not in outer)
@@ -130,10 +131,13 @@ def _values(kind: type) -> Callable[[Any], tuple[Any, ...]]:
 
 
 @cache
-def _limits(kind: type) -> tuple[tuple[str, int, tuple[type, ...], tuple[type, ...]], ...]:
-    """The fields of a settings class: largest number, types, and types of a list's items."""
+def _limits(
+    kind: type,
+) -> tuple[tuple[Any, str, int, tuple[type, ...], tuple[type, ...]], ...]:
+    """The fields of a settings class: default, name, largest number, types, types of items."""
     return tuple(
-        (field.name, _largest(field.name), *_types(str(field.type))) for field in fields(kind)
+        (field.default, field.name, _largest(field.name), *_types(str(field.type)))
+        for field in fields(kind)
     )
 
 
