@@ -106,19 +106,22 @@ class FitResult:
     @property
     def notices(self) -> tuple[Notice, ...]:
         """Everything the user should know about the answer."""
-        assumed = tuple(
-            Notice(key="assumption", values={"text": text})
+        of_engine = self.deployment.notices + self.plan.notices
+        unknown = [str(found.values["flag"]) for found in of_engine if found.key == "unknown_flag"]
+        said = tuple(
+            Notice(
+                key="unknown_flag_said" if any(flag in text for flag in unknown) else "assumption",
+                values={"text": text},
+            )
             for text in (*self.notes, *self.deployment.spec.assumptions)
         )
-        found = (
-            self.asides + self._gpu_notices + assumed + self.deployment.notices + self.plan.notices
+        texts = " ".join(self.notes)
+        rest = (
+            found
+            for found in of_engine
+            if found.key != "unknown_flag" or str(found.values["flag"]) not in texts
         )
-        said = " ".join(self.notes)
-        return tuple(
-            notice
-            for notice in found
-            if notice.key != "unknown_flag" or str(notice.values["flag"]) not in said
-        )
+        return (*self.asides, *self._gpu_notices, *said, *rest)
 
     @property
     def _gpu_notices(self) -> tuple[Notice, ...]:

@@ -331,3 +331,14 @@ def test_a_sweep_of_one_point_is_drawn(capsys: pytest.CaptureFixture[str], tmp_p
     for sweep in ("concurrency=4", "context=4k"):
         code, _, _ = run(capsys, *SMALL, "--sweep", sweep, "--plot", str(tmp_path / "one.png"))
         assert code == 0
+
+
+def test_a_flag_the_engine_lacks_stands_beside_the_verdict(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for flag, hint in (("--max-model-lem", "; did you mean --max-model-len?"), ("--foo-bar", "")):
+        command = ["vllm", "serve", "llama-3.2-1b", flag, "4096"]
+        _, out, _ = run(capsys, "--gpu", "4090", "--", *command)
+        head, _, rest = " ".join(out.split()).partition("Memory of each GPU")
+        assert f"has no flag {flag}{hint}" in head
+        assert flag not in rest

@@ -263,6 +263,7 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "每一步权重都要经过 PCIe：慢得多",
     ),
     "notice.assumption": ("{text}", "{text}"),
+    "notice.unknown_flag_said": ("{text}", "{text}"),
     "notice.gpu_memory_assumed": (
         "the memory of {gpu}, {memory_bytes}, is assumed: {source}; if you know what PyTorch or "
         "the engine prints, give it with --gpu-memory",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _DECISIVE = frozenset(
     {
         "unknown_flag",
+        "unknown_flag_said",
         "quantization_not_recognised",
         "version_newer",
         "vendor_unmeasured",

@@ -614,6 +614,6 @@ def _unknown_note(name: str, version: str, options: Mapping[str, Flag | None]) -
         return f"vLLM {version} no longer has {name}; it was removed by {newest.until}"
     import difflib  # only a misspelt flag needs it
 
-    close = difflib.get_close_matches(name, list(options), n=1)
+    close = difflib.get_close_matches(name, list(options), n=1, cutoff=0.7)
     hint = f"; did you mean {close[0]}?" if close else ""
     return f"vLLM {version} has no flag {name}{hint}"
