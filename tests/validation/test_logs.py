@@ -1,6 +1,7 @@
 """Start-up logs of every engine, and what terminals and container runtimes do to them.
 
-The logs in tests/fixtures/logs are made up, in the engines' own line formats.
+The logs in tests/fixtures/logs are made up in the engines' own line formats; that of vLLM on CPU
+is real.
 """
 
 import gzip
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tokenroom import fit
 from tokenroom.errors import RowError
 from tokenroom.hardware.catalogue import load_catalogue
 from tokenroom.validation.logs.lines import read_messages
@@ -293,3 +295,43 @@ def test_whole_logs_give_the_figures_that_people_took_from_them(shared: Path) ->
         assert row.model == expected["model"], name
         assert row.outcome == expected["outcome"], name
         assert row.gpus == expected["gpus"], name
+
+
+def test_a_real_start_on_cpu_and_its_metrics_are_a_row(tmp_path: Path) -> None:
+    """Recorded by scripts/oracle_vllm_serve.py; 1 GiB holds what the cache's layout says."""
+    row = read("vllm_cpu_0.32", Started(gpu="h100"))
+    assert (row.engine, row.engine_version, row.model) == ("vllm", "0.32.0", "tiny-llama")
+    assert row.flags == {
+        "max_model_len": 1024,
+        "block_size": 32,
+        "max_num_seqs": 8,
+        "enforce_eager": True,
+    }
+    assert (row.outcome, row.reported["block_size"], row.reported["blocks"]) == ("ok", 32, 65536)
+    assert (row.reported["kv_gib"], row.reported["kv_tokens"]) == (1.0, 2_097_152)
+    metrics = (LOGS / "vllm_cpu_0.32.log").read_text("utf-8").splitlines()[-1]
+    assert metrics.startswith("vllm:cache_config_info{")
+    config = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": 512,
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 2048,
+        "torch_dtype": "bfloat16",
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    plan = fit(
+        tmp_path,
+        "h100",
+        engine="vllm@0.32.0",
+        context=1024,
+        block_size=32,
+        kv_cache_memory_bytes=2**30,
+    ).plan
+    assert plan.kv_blocks == row.reported["blocks"]
+    assert plan.kv_pool_tokens == row.reported["kv_tokens"]
+    assert plan.max_concurrency == row.reported["max_concurrency"]

@@ -1,4 +1,4 @@
-"""vLLM's log words, from the V0 engine to the newest release.
+"""vLLM's log words and metrics, from the V0 engine to the newest release.
 
 Sources: worker/worker.py ``determine_num_available_blocks`` (0.6.4, 0.7.3), worker/model_runner.py
 (0.4.1), v1/worker/gpu_worker.py, v1/worker/gpu_model_runner.py, v1/core/kv_cache_utils.py
@@ -35,6 +35,13 @@ _CONFIG_NAMES: Final[Mapping[str, str]] = {
     "enforce_eager": "enforce_eager",
     "kv_cache_dtype": "kv_cache_dtype",
     "enable_prefix_caching": "enable_prefix_caching",
+}
+#: Labels of the gauge that /metrics shows (v1/metrics/loggers.py, 0.32), whose page may follow the
+#: log.
+_METRICS: Final[Mapping[str, str]] = {
+    "block_size": "block_size",
+    "num_gpu_blocks": "blocks",
+    "kv_cache_size_tokens": "kv_tokens",
 }
 _AUTO: Final = frozenset({"auto", None})
 
@@ -78,6 +85,8 @@ class VLLMLog(LogReader):
         "max_num_batched_tokens=",
         "Defaulting max_num_",
         "maximum model length is",
+        "Explicitly set (",
+        "vllm:cache_config_info{",
         "Traceback (most recent",
     )
     started = ("Application startup complete", "Uvicorn running on", "Started server process")
@@ -142,6 +151,11 @@ class VLLMLog(LogReader):
         sized(r"larger than the available KV cache memory \(<kv_gib> GiB\)"),
         sized(r"estimated maximum model length is <est_max_model_len>"),
         sized(r"tokens that can be stored in KV cache \(<kv_tokens>\)"),
+        sized(r"Explicitly set \(<kv_gib>/[\d.]+\) GiB for KV cache"),  # on CPU
+        *(
+            sized(rf'vllm:cache_config_info\{{.*\b{label}="<{quantity}>"')
+            for label, quantity in _METRICS.items()
+        ),
     )
 
     def read(self, message: Message) -> None:
