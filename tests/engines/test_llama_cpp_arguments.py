@@ -119,6 +119,25 @@ def test_ollama() -> None:
     assert (found.type_k, found.type_v, found.flash_attn) == ("q8_0", "q8_0", "on")
 
 
+@pytest.mark.parametrize(
+    ("command", "slot", "all_slots"),
+    [
+        ("ollama run qwen3:8b", 40960, 40960),
+        ("ollama run gemma2:9b", 8192, 8192),
+        ("OLLAMA_NUM_PARALLEL=2 OLLAMA_CONTEXT_LENGTH=65536 ollama run qwen3:8b", 40960, 81920),
+        ("OLLAMA_CONTEXT_LENGTH=16384 ollama run qwen3:8b", 16384, 16384),
+        ("llama-server -m qwen3:8b -c 262144 -np 1", 262144, 262144),
+    ],
+)
+def test_ollama_gives_no_more_than_trained(
+    capsys: pytest.CaptureFixture[str], command: str, slot: int, all_slots: int
+) -> None:
+    main(["fit", "--gpu", "h100", "--", *command.split()])
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"n_ctx {all_slots:,} cells" in out
+    assert f"n_ctx a slot {slot:,}" in out
+
+
 def test_modelfile(tmp_path: Path) -> None:
     file = tmp_path / "Modelfile"
     file.write_text("# comment\nFROM qwen3:14b\nPARAMETER num_ctx 16384\nPARAMETER num_gpu 20\n")

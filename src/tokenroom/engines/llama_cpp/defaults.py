@@ -241,13 +241,19 @@ class _Resolver:
             self._found["n_ctx"] = Setting(
                 value=wanted, origin="user", reason="kv_unified_per_slot x n_parallel"
             )
+        elif asked.program == "ollama":
+            # llm/server.go cuts each slot to the length that the GGUF states.
+            each, reason = (given // slots, "") if given else _ollama_context(self._node)
+            cut = bool(trained) and each > trained
+            wanted = slots * trained if cut else given or slots * each
+            self._found["n_ctx"] = Setting(
+                value=wanted,
+                origin="model" if cut else "user" if given else "gpu",
+                reason=f"Ollama cuts {each:,} to the length trained for" if cut else reason,
+            )
         elif given:
             wanted = given
             self._found["n_ctx"] = Setting(value=given, origin="user")
-        elif asked.program == "ollama":
-            wanted, reason = _ollama_context(self._node)
-            wanted *= slots
-            self._found["n_ctx"] = Setting(value=wanted, origin="gpu", reason=reason)
         elif asked.program == "library":
             wanted = 512 if given is None else trained
             self._found["n_ctx"] = Setting(value=wanted, origin="engine")
