@@ -271,3 +271,16 @@ def test_a_setting_of_a_wrong_type_is_one_sentence(
     with pytest.raises(TokenroomError) as caught:
         fit("llama-3.2-1b", "h100", engine=engine, **settings)
     assert sentence in str(caught.value)
+
+
+def test_a_pool_below_one_request_holds_less(llama: ModelSpec) -> None:
+    short = fit(llama, "rtx-4090", engine="sglang")
+    assert short.plan.refusal is None
+    assert (short.requests_running, short.verdict) == (0, "fits_with_less")
+    assert {change.key for change in short.changes_that_fit} >= {"max_model_len"}
+
+
+@pytest.mark.parametrize("concurrency", [50, 100])
+def test_ladders_end_where_nothing_is_left(llama: ModelSpec, concurrency: int) -> None:
+    short = fit(llama, "rtx-4090", engine="sglang", context=16384, concurrency=concurrency)
+    assert all(change.requests_running >= concurrency for change in short.changes_that_fit)

@@ -66,13 +66,18 @@ class FitResult:
         """The answer in one word.
 
         ``"fits"``; ``"fits_with_less"`` when the engine starts but runs fewer requests at once than
-        asked; ``"does_not_fit"`` when it would not start.
+        asked, or none where nothing was asked; ``"does_not_fit"`` when it would not start.
         """
         if self.plan.refusal is not None:
             return "does_not_fit"
-        if self.concurrency is not None and self.requests_running < self.concurrency:
+        if self.requests_running < self.requests_wanted:
             return "fits_with_less"
         return "fits"
+
+    @property
+    def requests_wanted(self) -> int:
+        """Requests that are to run at once: as many as asked for, otherwise one."""
+        return self.concurrency or 1
 
     @property
     def requests_held(self) -> int:

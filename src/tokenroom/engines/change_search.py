@@ -148,8 +148,10 @@ def _apply(policy: Engine, deployment: Deployment, steps: Sequence[Step]) -> Dep
 
 def halves(value: int, least: int) -> list[int]:
     """``value`` halved down to ``least``, itself left out, in round steps."""
+    if value <= 1:
+        return []
     found = []
-    half = 1 << max(0, value - 1).bit_length() - 1
+    half = 1 << (value - 1).bit_length() - 1
     while half >= least and half > 0:
         if half < value:
             found.append(half)

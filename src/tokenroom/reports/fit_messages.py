@@ -27,6 +27,10 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "{tokens} tokens of KV cache; requests of {length} tokens at once: {requests}",
         "KV 缓存可容 {tokens} 个 token；可同时运行 {requests} 个长度为 {length} token 的请求",
     ),
+    "fit.holds_none": (
+        "the engine starts, but its pool of {tokens} tokens does not hold one request of {length}",
+        "引擎能启动，但其 {tokens} 个 token 的池放不下一个长度为 {length} 的请求",
+    ),
     "fit.holds_less": (
         "of {asked} requests of {length} tokens asked for, {requests} run at once and {waiting} "
         "wait in the queue",
@@ -44,8 +48,8 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "受 max_num_seqs {max_num_seqs} 限制；KV 池本身可容纳 {held} 个",
     ),
     "fit.longest": (
-        "The longest max_model_len that starts: {longest} tokens",
-        "能够启动的最大 max_model_len：{longest} 个 token",
+        "The longest max_model_len that fits: {longest} tokens",
+        "放得下的最大 max_model_len：{longest} 个 token",
     ),
     "fit.longest_none": (
         "No max_model_len starts with these settings",

@@ -237,22 +237,28 @@ def verdict_reason(result: FitResult, language: Language) -> str:
         return refusal_text(refusal, language)
     workload = result.occupancy is not None and result.request_tokens == result.plan.max_model_len
     if result.verdict == "fits_with_less":
-        assert result.concurrency is not None
         if workload:
             return message(
                 "fit.holds_workload_less",
                 language,
-                asked=result.concurrency,
+                asked=result.requests_wanted,
                 requests=result.requests_running,
-                waiting=result.concurrency - result.requests_running,
+                waiting=result.requests_wanted - result.requests_running,
+            )
+        if not result.requests_running:
+            return message(
+                "fit.holds_none",
+                language,
+                tokens=result.plan.kv_pool_tokens,
+                length=result.request_tokens,
             )
         return message(
             "fit.holds_less",
             language,
-            asked=result.concurrency,
+            asked=result.requests_wanted,
             length=result.request_tokens,
             requests=result.requests_running,
-            waiting=result.concurrency - result.requests_running,
+            waiting=result.requests_wanted - result.requests_running,
         )
     if workload:
         return message("fit.holds_workload", language, requests=result.requests_running)
@@ -260,7 +266,7 @@ def verdict_reason(result: FitResult, language: Language) -> str:
         return message(
             "fit.holds_batch",
             language,
-            asked=result.concurrency or 1,
+            asked=result.requests_wanted,
             length=result.request_tokens,
             requests=result.requests_running,
         )
@@ -433,8 +439,8 @@ def _print_changes(out: Console, result: FitResult, language: Language) -> None:
         out.print(Text(message("fit.no_changes", language)))
         return
     heading = message("fit.changes", language)
-    if result.verdict == "fits_with_less":
-        heading = message("fit.changes_concurrency", language, asked=result.concurrency)
+    if result.requests_wanted > 1 and result.verdict == "fits_with_less":
+        heading = message("fit.changes_concurrency", language, asked=result.requests_wanted)
     out.print(Text(heading, style="bold"))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     table.add_column()
