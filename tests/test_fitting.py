@@ -284,3 +284,11 @@ def test_a_pool_below_one_request_holds_less(llama: ModelSpec) -> None:
 def test_ladders_end_where_nothing_is_left(llama: ModelSpec, concurrency: int) -> None:
     short = fit(llama, "rtx-4090", engine="sglang", context=16384, concurrency=concurrency)
     assert all(change.requests_running >= concurrency for change in short.changes_that_fit)
+
+
+def test_a_result_shows_itself_in_a_line(llama: ModelSpec) -> None:
+    shown = repr(fit(llama, "h100", context=8192))
+    assert shown.startswith(
+        "<FitResult meta-llama/Llama-3.1-8B-Instruct on 1 x h100-sxm-80gb, vllm"
+    )
+    assert ": fits, " in shown

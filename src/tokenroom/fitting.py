@@ -38,7 +38,7 @@ from tokenroom.units import MAX_TOKENS, format_bytes, parse_tokens
 Verdict: TypeAlias = Literal["fits", "fits_with_less", "does_not_fit"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class FitResult:
     """The answer for one deployment.
 
@@ -60,6 +60,16 @@ class FitResult:
     request_tokens: int
     notes: tuple[str, ...] = ()
     asides: tuple[Notice, ...] = ()
+
+    def __repr__(self) -> str:
+        """What was asked and the answer, short enough for a prompt."""
+        deployment = self.deployment
+        node = deployment.node
+        return (
+            f"<FitResult {deployment.spec.name} on {node.count} x {node.accelerator.key}, "
+            f"{deployment.engine} {deployment.version}: {self.verdict}, "
+            f"{self.plan.kv_pool_tokens:,} tokens>"
+        )
 
     @property
     def verdict(self) -> Verdict:

@@ -35,6 +35,7 @@ _DECISIVE = frozenset(
         "version_newer",
         "vendor_unmeasured",
         "may_not_start",
+        "per_replica",
     }
 )
 """Notices that bear on the verdict itself and stand beside it."""

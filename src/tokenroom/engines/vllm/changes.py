@@ -52,7 +52,8 @@ def _lengths(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
     # than that another question.
     shortest = resolved.max_model_len // 4 if plan.refusal is None else _SHORTEST
     lengths += halves(longest or resolved.max_model_len, shortest)
-    return [_flag("max_model_len", value, str(value)) for value in lengths]
+    least = min(_SHORTEST, resolved.max_model_len // 2)
+    return [_flag("max_model_len", value, str(value)) for value in lengths if value >= least]
 
 
 def _utilizations(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
