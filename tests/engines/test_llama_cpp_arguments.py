@@ -260,6 +260,28 @@ class TestCommand:
         )
         assert "模型缓冲区" in capsys.readouterr().out
 
+    def test_no_row_of_a_part_is_zero(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["fit", "--gpu", "4090", "--", "ollama", "run", "qwen3:8b"]) == 0
+        out = capsys.readouterr().out
+        assert not [line for line in out.splitlines() if line.startswith("  ") and " 0.00" in line]
+        assert "slots: 1" in out
+
+    def test_a_shortened_context_says_how_to_keep_it(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        command = ["llama-server", "-m", "qwen3:8b"]
+        _, found = self.answer(capsys, "--gpu", "4070", "--", *command)
+        assert any("-c 40960 keeps it" in remark for remark in found["remarks"])
+        _, kept = self.answer(capsys, "--gpu", "4070", "--", *command, "-c", "40960")
+        assert kept["verdict"] == "fits"
+        assert not any("shortens" in remark for remark in kept["remarks"])
+
+    def test_explained_layers_are_those_there_are(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["fit", "--explain", "--gpu", "4090", "--", "ollama", "run", "qwen3:8b"]) == 0
+        out = capsys.readouterr().out
+        assert "n_gpu_layers = 37," in out
+        assert "1,048,576" not in out
+
     def test_changes_that_suffice(self, capsys: pytest.CaptureFixture[str]) -> None:
         command = ["llama-server", "-m", "llama-3.1-8b", "-c", "131072", "-ngl", "99"]
         code, found = self.answer(capsys, "--gpu", "3060", "--weights", "q8_0", "--", *command)

@@ -12,12 +12,12 @@ DEVICE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "device.model": ("model buffer", "模型缓冲区（model buffer）"),
     "device.kv": ("KV buffer", "KV 缓冲区（KV buffer）"),
     "device.compute": ("compute buffer", "计算缓冲区（compute buffer）"),
-    "device.generation": ("of a token a sequence", "每序列一个 token"),
+    "device.generation": ("of it in a decode step", "其中解码一步所需"),
     "device.output": ("output buffer", "输出缓冲区（output buffer）"),
     "device.driver": ("driver, libraries, others", "驱动、库及其他进程"),
     "device.longest": (
-        "The longest n_ctx a slot that starts: {longest} tokens",
-        "能够启动的最大每槽 n_ctx：{longest} 个 token",
+        "The longest n_ctx a slot that starts when asked for: {longest} tokens",
+        "明确指定时能够启动的最大每槽 n_ctx：{longest} 个 token",
     ),
     "device.longest_none": (
         "No n_ctx starts with these settings",
@@ -28,15 +28,15 @@ DEVICE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "device.total_host": ("host memory", "主机内存总量"),
     "device.needed": ("host memory needed", "所需主机内存"),
     "device.cells": (
-        "n_ctx {cells} cells, {slots} slots, n_ctx a slot {length}",
+        "n_ctx {cells} cells; slots: {slots}; n_ctx a slot {length}",
         "n_ctx {cells} 个单元，{slots} 个槽，每槽 n_ctx {length}",
     ),
     "device.group": (
-        "  {layers} layers of {kind}, {page} a cell and layer",
+        "  layers of {kind}: {layers}, {page} a cell and layer",
         "  {layers} 层 {kind}，每单元每层 {page}",
     ),
     "device.state": (
-        "  {layers} layers of {kind}, {page} a sequence and layer",
+        "  layers of {kind}: {layers}, {page} a sequence and layer",
         "  {layers} 层 {kind}，每序列每层 {page}",
     ),
     "fit.phase.compute_graph": ("graph of a micro-batch", "微批次的计算图"),
@@ -70,6 +70,12 @@ DEVICE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "notice.context_fitted": (
         "--fit shortens the context from {asked} to {tokens} cells",
         "--fit 将上下文从 {asked} 缩短到 {tokens} 个单元",
+    ),
+    "notice.context_fitted_first": (
+        "--fit shortens the context from {asked} to {tokens} cells before it moves layers: "
+        "-c {asked_flag} keeps it, with less of the model on the GPU",
+        "--fit 先将上下文从 {asked} 缩短到 {tokens} 个单元，再移动层："
+        "-c {asked_flag} 可保留原长度，但 GPU 上的模型部分会减少",
     ),
     "notice.layers_fitted": (
         "--fit decides on {flags}",

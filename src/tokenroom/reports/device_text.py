@@ -40,13 +40,19 @@ def print_device(out: Console, stage: StageMemory, language: Language) -> None:
 
     exact = message("fit.exact", language)
     add(name("model"), stage.weights_bytes, exact)
-    parts = sorted(stage.weights.items(), key=lambda part: part[1], reverse=True)
+    parts = sorted(
+        ((component, size) for component, size in stage.weights.items() if _prints(size)),
+        key=lambda part: part[1],
+        reverse=True,
+    )
     if len(parts) > 1:
         for component, num_bytes in parts:
             add("  " + message(f"fit.component.{component}", language), num_bytes, "", "dim")
-    add(name("kv"), stage.kv_pool_bytes, exact)
+    if stage.kv_pool_bytes or not stage.is_host:
+        add(name("kv"), stage.kv_pool_bytes, exact)
     add(name("compute"), stage.activation.num_bytes, exact)
-    add("  " + name("generation"), stage.activation_decode_bytes, "", "dim")
+    if _prints(stage.activation_decode_bytes):
+        add("  " + name("generation"), stage.activation_decode_bytes, "", "dim")
     later = stage.non_torch
     before = stage.context_bytes
     spread = f"{(before + later.low_bytes) / GIB:.2f} … {(before + later.high_bytes) / GIB:.2f}"
@@ -63,6 +69,11 @@ def print_device(out: Console, stage: StageMemory, language: Language) -> None:
     total = "total_gpu" if not stage.is_host else "total_host" if stage.free_bytes else "needed"
     add(name(total), stage.total_bytes, "", "bold")
     out.print(table)
+
+
+def _prints(num_bytes: int) -> bool:
+    """Whether a size is more than 0.00 GiB as it is written."""
+    return f"{num_bytes / GIB:.2f}" != "0.00"
 
 
 def cell_lines(result: FitResult, language: Language) -> Iterator[str]:

@@ -30,7 +30,9 @@ def _lines(plan: LlamaCppPlan) -> Iterator[Line]:
             stage.weights_bytes,
             "sum of the tensors placed there, each aligned",
             {
-                "n_gpu_layers": decisions.n_gpu_layers,
+                "n_gpu_layers": min(
+                    decisions.n_gpu_layers, len(memory.placement.layer_devices) + 1
+                ),
                 **{
                     f"{buffer} model buffer size": f"{size / 2**20:.2f} MiB"
                     for buffer, size in printed["model"].items()

@@ -143,9 +143,10 @@ class LlamaCppPlan:
         if fitted.context_lowered:
             found.append(
                 Notice(
-                    key="context_fitted",
+                    key="context_fitted_first" if self._layers_make_room else "context_fitted",
                     values={
                         "asked": self.outcome.resolved.n_ctx,
+                        "asked_flag": str(self.outcome.resolved.n_ctx),
                         "tokens": self.memory.decisions.n_ctx,
                     },
                 )
@@ -231,9 +232,15 @@ class LlamaCppPlan:
         """
         resolved = self.outcome.resolved
         longest = max(padded_cells(resolved.n_ctx_train), self.max_model_len)
-        if resolved.fit and resolved.layers_are_free and not resolved.overrides:
+        if self._layers_make_room:
             return longest if self.refusal is None else 0
         return _longest(self.deployment, self.memory.decisions, longest)
+
+    @property
+    def _layers_make_room(self) -> bool:
+        """Whether ``--fit`` moves layers to the CPU for a context that is asked for."""
+        resolved = self.outcome.resolved
+        return resolved.fit and resolved.layers_are_free and not resolved.overrides
 
     def explain(self) -> tuple[Line, ...]:
         """The ledger of every device, line by line."""
@@ -614,7 +621,8 @@ def fitted_flags(memory: Memory) -> str:
         pattern for pattern, device in decisions.overrides if device >= memory.host or device < 0
     ]
     if moved:
-        flags.append(f"with parts of {len(moved)} layers on the CPU (-ot)")
+        layers_moved = "1 layer" if len(moved) == 1 else f"{len(moved)} layers"
+        flags.append(f"with parts of {layers_moved} on the CPU (-ot)")
     if len(memory.backends) > 1:
         flags.append("-ts " + ",".join(f"{share:g}" for share in decisions.tensor_split))
     return " ".join(flags)
