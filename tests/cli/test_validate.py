@@ -52,7 +52,7 @@ def test_json_has_the_documented_keys(rows: Path, capsys: pytest.CaptureFixture[
     code, out, _ = run(capsys, str(rows), "--json")
     data = json.loads(out)
     assert code == 0
-    assert data["schema_version"] == "1.0"
+    assert data["schema_version"] == "1.1"
     assert {"id", "engine", "quantity", "predicted", "observed", "error_pct", "explained_by"} <= (
         set(data["rows"][0])
     )
@@ -94,9 +94,52 @@ def test_a_log_becomes_a_row_that_validates_again(
     data = json.loads(row.read_text())
     assert data["reported"]["kv_tokens"] == 418688
     assert data["inferred"] == ["gpu"]
+    assert "--gpu NAME makes the figures count" in out, "three GPUs have that memory"
     code, again, _ = run(capsys, str(row))
     assert code == 0
-    assert again.splitlines()[2:] == out.splitlines()[2:]
+    assert again.splitlines()[2:-2] == out.split("\nRemarks")[0].splitlines()[2:]
+
+
+def test_what_the_command_leaves_open_is_taken_from_the_log(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = ("--log", str(LOGS / "vllm_0.19.log"), "--gpu", "h100", "--")
+    _, out, _ = run(capsys, *log, "vllm", "serve", "Qwen/Qwen3-8B", "--max-model-len", "4096")
+    assert "gpu_memory_utilization 0.95" in out
+    assert "The command says max_model_len 4096, the log 8192; the command's is used." in out
+    assert any(line.split() == ["kv_gib", "57.50", "57.50", "-0.00%"] for line in out.splitlines())
+    assert "--gpu NAME" not in out
+
+
+PHI = """\
+(APIServer pid=1) INFO 04-22 [utils.py:233] non-default args: {'model': 'microsoft/phi-2', \
+'max_model_len': 8192}
+(APIServer pid=1) Traceback (most recent call last):
+(APIServer pid=1) pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
+(APIServer pid=1)   Value error, User-specified max_model_len (8192) is greater than the derived \
+one, token=hf_secret [type=value_error, input_value=1]
+(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above.
+"""
+
+
+def test_a_start_that_failed_says_how_it_ended_and_whether_that_was_foreseen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "phi.log"
+    log.write_text(PHI)
+    code, out, _ = run(capsys, "--log", str(log))
+    assert code == 1
+    assert "ends with an error: ValueError: User-specified max_model_len (8192) is" in out
+    assert "hf_secret" not in out
+    code, out, _ = run(capsys, "--log", str(log), "--gpu", "h100")
+    assert code == 0
+    assert "1 of 1 foreseen" in out
+    assert "takes at most 2048 tokens" in out
+    log.write_text(PHI.replace("8192", "1024"))
+    code, out, _ = run(capsys, "--log", str(log), "--gpu", "h100", "--lang", "zh")
+    assert code == 1
+    assert "预测正确 0/1" in out
+    assert "该失败未被预测到" in out
 
 
 def test_a_command_says_what_the_log_does_not(

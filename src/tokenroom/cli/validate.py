@@ -75,6 +75,8 @@ def command(
             raise RowError(bad[0].reason + _how_many(len(bad)))
         rows = unique_rows(_chosen(read, options["grade"], options["engine"]))
     found = _validate(rows, _predictor(catalogue, options))
+    if options["log"] is not None:
+        found = _with_grade(found, rows[0], catalogue)
     _write(found, rows, options, language)
     if as_json:
         from tokenroom.reports.console import print_json
@@ -89,7 +91,10 @@ def command(
         print_validation(console(), found, language, num_skipped=len(bad), first_skipped=first)
     if found.interrupted:
         return _INTERRUPTED
-    return 1 if options["log"] is not None and found.unpredicted else 0
+    if options["log"] is None:
+        return 0
+    foreseen = any(check.agrees for check in found.outcomes)
+    return 1 if found.unpredicted or not (found.comparisons or foreseen) else 0
 
 
 def _files(words: Sequence[str], options: dict[str, Any]) -> list[Path]:
@@ -159,6 +164,22 @@ def _from_command(words: tuple[str, ...], told: dict[str, Any]) -> dict[str, Any
         "gpus": told["gpus"] or parsed.gpus,
         "command": plain_command(words),
     }
+
+
+def _with_grade(found: Validation, row: Row, catalogue: Catalogue) -> Validation:
+    """What was found, with how a log's row would count where only the GPU's name is missing."""
+    from dataclasses import replace
+
+    from tokenroom.validation.prediction import by_memory
+    from tokenroom.validation.quantities import numeric
+    from tokenroom.validation.validate import Remark
+
+    total = numeric(row.reported.get("total_gpu_gib"))
+    if row.grade != "C" or "gpu" not in row.inferred or total is None or row.gpu is None:
+        return found
+    names = ", ".join(item.name for item in by_memory(catalogue, total))
+    remark = Remark(id=row.id, key="gpu", values={"names": names, "gpu": row.gpu})
+    return replace(found, remarks=(*found.remarks, remark))
 
 
 def _chosen(rows: Sequence[Row], grades: str | None, engines: str | None) -> Iterator[Row]:

@@ -14,7 +14,7 @@ from tokenroom.validation.comparison import Comparison, OutcomeCheck
 from tokenroom.validation.statistics import Group
 from tokenroom.validation.validate import Unpredicted, Validation
 
-SCHEMA_VERSION: Final = "1.0"
+SCHEMA_VERSION: Final = "1.1"
 
 
 def validation_json(found: Validation, *, num_skipped: int = 0) -> dict[str, Any]:
@@ -57,6 +57,10 @@ def validation_json(found: Validation, *, num_skipped: int = 0) -> dict[str, Any
         "unpredicted": _reasons(found.unpredicted),
         "partly_predicted": _reasons(found.partly),
         "left_out": _reasons(found.left_out),
+        "remarks": [
+            {"id": remark.id, "key": remark.key, "values": dict(remark.values)}
+            for remark in found.remarks
+        ],
     }
 
 

@@ -7,7 +7,13 @@ from pathlib import Path
 
 from tokenroom.errors import TokenroomError
 from tokenroom.reports.messages import Language, message
-from tokenroom.reports.validation_text import error_text, figure_text, kind_text, summary
+from tokenroom.reports.validation_text import (
+    error_text,
+    figure_text,
+    kind_text,
+    remark_text,
+    summary,
+)
 from tokenroom.validation.comparison import Comparison
 from tokenroom.validation.statistics import Group, by_class
 from tokenroom.validation.validate import Validation
@@ -64,6 +70,11 @@ def markdown_lines(found: Validation, language: Language) -> Iterator[str]:
                 )
                 cause = f"; {_safe(item.explained_by)}" if item.explained_by else ""
                 yield f"- {_safe(text)}{cause}"
+    if found.remarks:
+        yield from _section(message("validate.remarks", language))
+        for remark in found.remarks:
+            text = remark_text(remark, language)
+            yield f"- {_safe(message('validate.reason', language, id=remark.id, reason=text))}"
     for key, items in (
         ("unpredicted", found.unpredicted),
         ("partly", found.partly),

@@ -10,7 +10,7 @@ VALIDATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "validate.summary": (
         "Rows: {rows}; figures compared: {figures}; rows not predicted: {unpredicted}; "
         "left out: {left_out}",
-        "行数：{rows}；比较的数字：{figures}；无法预测的行：{unpredicted}；不计的行：{left_out}",
+        "行数：{rows}；比较的数字：{figures}；无法预测的行：{unpredicted}；未计入的行：{left_out}",
     ),
     "validate.skipped": (
         "Rows that could not be read and were skipped: {count}; the first: {reason}",
@@ -46,7 +46,7 @@ VALIDATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "validate.outcomes": (
         "Starts and failures: {agree} of {count} foreseen",
-        "启动与失败：{count} 次中预见 {agree} 次",
+        "启动与失败：预测正确 {agree}/{count}",
     ),
     "validate.outcome": (
         "{id}: observed {observed}, predicted {verdict}",
@@ -56,7 +56,42 @@ VALIDATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "validate.explained": ("cause: {cause}", "原因：{cause}"),
     "validate.unpredicted": ("Not predicted", "无法预测"),
     "validate.partly": ("Predicted in part", "部分预测"),
-    "validate.left_out": ("Left out", "不计"),
+    "validate.left_out": ("Left out", "未计入"),
+    "validate.remarks": ("Remarks", "说明"),
+    "validate.remark.taken": (
+        "Taken from the log, as the command does not give them: {settings}.",
+        "命令未给出、取自日志的设置：{settings}。",
+    ),
+    "validate.remark.overruled": (
+        "The command says {name} {command}, the log {log}; the command's is used.",
+        "命令给出 {name} {command}，日志为 {log}；以命令为准。",
+    ),
+    "validate.remark.ended": (
+        "The log ends with an error: {error}",
+        "日志以错误结束：{error}",
+    ),
+    "validate.remark.foreseen": (
+        "The failure is foreseen: {said}",
+        "该失败已被预测到：{said}",
+    ),
+    "validate.remark.refused": (
+        "The failure is foreseen, as the settings are refused here too: {said}",
+        "该失败已被预测到，此处同样拒绝这些设置：{said}",
+    ),
+    "validate.remark.other_cause": (
+        "A failure is foreseen, but for want of memory ({said}).",
+        "预测到失败，但原因是显存不足（{said}）。",
+    ),
+    "validate.remark.not_foreseen": (
+        "The failure is not foreseen: by settings and memory alone it would start ({said}).",
+        "该失败未被预测到：仅就设置与显存而言可以启动（{said}）。",
+    ),
+    "validate.remark.gpu": (
+        "The GPU is concluded from its memory, which several have ({names}); {gpu} is taken. "
+        "--gpu NAME makes the figures count (grade A or B instead of C).",
+        "GPU 由其显存推断，多种 GPU 显存相同（{names}）；此处取 {gpu}。"
+        "用 --gpu NAME 指明后数字才计入（等级由 C 升为 A 或 B）。",
+    ),
     "validate.reason": ("{id}: {reason}", "{id}：{reason}"),
     "validate.column.engine": ("engine", "引擎"),
     "validate.column.version": ("version", "版本"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tokenroom.reports.messages import Language, message
 from tokenroom.validation.comparison import Comparison, OutcomeCheck
 from tokenroom.validation.statistics import Group, by_class
-from tokenroom.validation.validate import Validation
+from tokenroom.validation.validate import Remark, Validation
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,6 +42,14 @@ def print_validation(
     if found.num_rows > 1:
         _print_groups(out, found, language)
     _print_outcomes(out, found.outcomes, language)
+    if found.remarks:
+        out.print()
+        out.print(Text(message("validate.remarks", language), style="bold"))
+        for remark in found.remarks:
+            line = message(
+                "validate.reason", language, id=remark.id, reason=remark_text(remark, language)
+            )
+            out.print(Text("  " + line), soft_wrap=True)
     for key, items in (
         ("unpredicted", found.unpredicted),
         ("partly", found.partly),
@@ -72,6 +80,11 @@ def summary(found: Validation, language: Language) -> str:
         unpredicted=len(found.unpredicted),
         left_out=len(found.left_out),
     )
+
+
+def remark_text(remark: Remark, language: Language) -> str:
+    """A remark as a sentence."""
+    return message(f"validate.remark.{remark.key}", language, **remark.values)
 
 
 def kind_text(kind: str | None, language: Language) -> str:

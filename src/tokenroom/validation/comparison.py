@@ -26,6 +26,8 @@ _ROUNDING: Final = 0.005
 """Half of the last digit of a size printed with two decimals."""
 _STARTED: Final = "ok"
 _NO_ROOM: Final = "fails"
+_OTHER: Final = "fails_other"
+_REFUSED: Final = "refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +79,8 @@ class OutcomeCheck:
         id: Of the row.
         engine: Its engine.
         grade: Of the row.
-        observed: ``"ok"`` or ``"fails"``.
-        verdict: The fit's word.
+        observed: ``"ok"`` or ``"fails"``; of a log also ``"fails_other"``.
+        verdict: The fit's word; ``"refused"`` where the settings do not go together.
         cause: Why it would not start, None when it would.
         warnings: Keys of warnings that the memory is short later on.
         explained_by: Cause of a disagreement, None when none is recorded.
@@ -102,7 +104,12 @@ class OutcomeCheck:
 
     @property
     def agrees(self) -> bool:
-        """A start predicted as one, a failure as a failure or with a warning."""
+        """A start predicted as one, a failure as a failure or with a warning.
+
+        One that was not for want of memory is foreseen where the settings are refused.
+        """
+        if self.observed == _OTHER:
+            return self.verdict == _REFUSED
         starts = self.cause is None
         return starts if self.observed == _STARTED else not starts or bool(self.warnings)
 
@@ -155,6 +162,8 @@ def check_outcome(
 ) -> OutcomeCheck | None:
     """Whether a start or a failure for want of memory was foreseen; None for other outcomes."""
     row, result = prediction.row, prediction.result
+    if row.error is not None and row.outcome == _OTHER:
+        return _check_other(prediction, explanation, repeats)
     if result is None or row.outcome is None or prediction.cache_only:
         return None
     observed = _STARTED if row.outcome == _STARTED else _NO_ROOM
@@ -169,6 +178,28 @@ def check_outcome(
         verdict=result.verdict,
         cause=None if refusal is None else refusal.cause,
         warnings=tuple(notice.key for notice in result.notices if notice.key in _SHORT_OF_MEMORY),
+        explained_by=explanation,
+        repeats=repeats,
+    )
+
+
+def _check_other(
+    prediction: Prediction, explanation: str | None, repeats: bool
+) -> OutcomeCheck | None:
+    """Whether a failure that a log explains was foreseen; None without a prediction."""
+    row, result = prediction.row, prediction.result
+    if result is None and not prediction.refused:
+        return None
+    refusal = None if result is None else result.plan.refusal
+    cause = None if refusal is None else refusal.cause
+    return OutcomeCheck(
+        id=row.id,
+        engine=row.engine,
+        grade=row.grade,
+        observed=_OTHER,
+        verdict=_REFUSED if result is None else result.verdict,
+        cause=prediction.reason if result is None else cause,
+        warnings=(),
         explained_by=explanation,
         repeats=repeats,
     )

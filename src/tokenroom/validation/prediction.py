@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
 
 from tokenroom.engines.registry import command_parser, engine_names
-from tokenroom.errors import RowError, TokenroomError
+from tokenroom.errors import DeploymentError, RowError, TokenroomError
 from tokenroom.fitting import FitResult, fit
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.hardware.catalogue import Catalogue, custom_accelerator, load_catalogue
@@ -34,6 +34,10 @@ ModelLoader = Callable[[str], ModelSpec]
 #: Settings whose absence from the engine changes nothing about its memory.
 _HARMLESS_FLAGS: Final = frozenset({"--trust-remote-code", "--swap-space", "--load-format"})
 
+#: Fields of settings that no argument of the engine stands for.
+_NO_SETTINGS: Final = frozenset(
+    {"version", "usage", "environment", "unknown_flags", "ignored_flags"}
+)
 
 _DIGIT: Final = 0.0051
 """Half of the last digit of a size printed with two decimals, and rounding."""
@@ -49,6 +53,9 @@ class Prediction:
         reason: Why there is none; empty otherwise.
         cache_only: The weights are another copy's: only figures of the cache alone hold.
         note: What is missing, empty when nothing is.
+        refused: The engine would refuse the settings, for the reason given.
+        taken: Settings that the row's flags add to its command, with their values.
+        overruled: Settings that both state: name, the command's value, the flags' value.
     """
 
     row: Row
@@ -56,6 +63,9 @@ class Prediction:
     reason: str = ""
     cache_only: bool = False
     note: str = ""
+    refused: bool = False
+    taken: Mapping[str, Any] = field(default_factory=dict)
+    overruled: tuple[tuple[str, Any, Any], ...] = ()
 
 
 class Predictor:
@@ -79,7 +89,12 @@ class Predictor:
         try:
             return self._fit(row)
         except TokenroomError as error:
-            return Prediction(row=row, result=None, reason=str(error))
+            return Prediction(
+                row=row,
+                result=None,
+                reason=str(error),
+                refused=isinstance(error, DeploymentError),
+            )
 
     def _fit(self, row: Row) -> Prediction:
         if row.engine == UNNAMED:
@@ -114,6 +129,11 @@ class Predictor:
         if unknown and row.command is None:
             raise RowError(next(iter(parsed.notes), f"the engine has no flag {unknown[0]}"))
         extra = {} if row.command is not None else extra_settings(row)
+        settings = parsed.settings
+        taken: dict[str, Any] = {}
+        overruled: tuple[tuple[str, Any, Any], ...] = ()
+        if row.command is not None and row.flags:
+            settings, taken, overruled = _with_flags(settings, row, version, quantized)
 
         def fitted(used_bytes: int = 0) -> FitResult:
             return fit(
@@ -121,7 +141,7 @@ class Predictor:
                 accelerator,
                 gpus=row.gpus,
                 engine=row.engine if version is None else f"{row.engine}@{version}",
-                settings=parsed.settings,
+                settings=settings,
                 used_bytes=used_bytes,
                 notes=parsed.notes,
                 **extra,
@@ -131,7 +151,12 @@ class Predictor:
         if found.weights_known and (used := occupied_bytes(row, result)):
             result = fitted(used)
         return Prediction(
-            row=row, result=result, cache_only=not found.weights_known, note=found.note
+            row=row,
+            result=result,
+            cache_only=not found.weights_known,
+            note=found.note,
+            taken=taken,
+            overruled=overruled,
         )
 
     def _model(self, name: str, engine: str) -> FoundModel:
@@ -160,6 +185,34 @@ class Predictor:
         if re.search(r"\w \+ \w", row.gpu):
             raise RowError(f"gpu is {row.gpu!r}; GPUs of different kinds are not predicted")
         return self._catalogue.find(row.gpu)
+
+
+def _with_flags(
+    settings: Any, row: Row, version: str | None, quantized: bool
+) -> tuple[Any, dict[str, Any], tuple[tuple[str, Any, Any], ...]]:
+    """A command's settings with those that the row's flags add to them.
+
+    Returns:
+        The settings, what was added, and what both state differently, where the command's counts.
+    """
+    alone = replace(row, command=None, gpus=None, inferred=())
+    stated = command_parser(row.engine)(
+        command_words(alone, quantized=quantized), environment={}, version=version
+    ).settings
+    stated = replace(stated, **extra_settings(alone))
+    added: dict[str, Any] = {}
+    overruled: list[tuple[str, Any, Any]] = []
+    empty = type(settings)()
+    for part in fields(settings):
+        own, other = getattr(settings, part.name), getattr(stated, part.name)
+        unset = getattr(empty, part.name)
+        if part.name in _NO_SETTINGS or other == unset or own == other:
+            continue
+        if own == unset:
+            added[part.name] = other
+        else:
+            overruled.append((part.name, own, other))
+    return replace(settings, **added), added, tuple(overruled)
 
 
 def by_memory(catalogue: Catalogue, total_gib: float) -> Sequence[Accelerator]:

@@ -51,9 +51,11 @@ class Row:
         gpu: Name of the accelerator, None when it is not known.
         gpus: How many, 0 for none (CPU only), None when it is not known.
         flags: The engine's arguments under its own names.
-        command: The command that started it, instead of flags; None when flags say it.
+        command: The command that started it; None when flags say it. Flags beside a command say
+            what it leaves open.
         reported: What the engine printed, by quantity; the unit ends the name (``kv_gib``).
         outcome: ``"ok"``, ``"fails"`` (for memory), ``"fails_other"``, ...
+        error: How a start that failed ended, in the log's words; None when it is not known.
         grade: How complete it is: A, B, C or D (docs/validation.md).
         inferred: Fields that were concluded and not read.
         score: False for figures that are no truth (an engine's own estimate, a known defect).
@@ -74,6 +76,7 @@ class Row:
     command: str | None = None
     reported: Mapping[str, Any] = field(default_factory=dict)
     outcome: str | None = None
+    error: str | None = None
     grade: str = "C"
     inferred: tuple[str, ...] = ()
     score: bool = True
@@ -124,6 +127,7 @@ def read_row(data: object, place: str) -> Row:
         command=_text(data, "command", place, longest=_LONGEST_COMMAND),
         reported=reported,
         outcome=_text(data, "outcome", place),
+        error=_text(data, "error", place),
         grade=grade,
         inferred=_texts(data, "inferred", place),
         score=score is not False,
@@ -153,6 +157,8 @@ def row_data(row: Row) -> dict[str, Any]:
     }
     if row.command is not None:
         data["command"] = row.command
+    if row.error is not None:
+        data["error"] = row.error
     if row.inferred:
         data["inferred"] = list(row.inferred)
     return data

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tokenroom.validation.comparison import Comparison, OutcomeCheck, check_outcome, compare
 from tokenroom.validation.explanations import OUTCOME, Explanations, known_explanations
-from tokenroom.validation.prediction import Predictor
+from tokenroom.validation.prediction import Prediction, Predictor
 from tokenroom.validation.quantities import is_known, numeric
 from tokenroom.validation.rows import Row
 from tokenroom.validation.statistics import Group, by_class, by_quantity, by_version
@@ -31,6 +31,22 @@ class Unpredicted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """What else is worth saying of a row.
+
+    Attributes:
+        id: Of the row.
+        key: Which sentence (``taken``, ``overruled``, ``ended``, ``foreseen``, ``refused``,
+            ``not_foreseen``, ``other_cause``, ``gpu``).
+        values: What goes into it.
+    """
+
+    id: str
+    key: str
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
     """What became of all rows.
 
@@ -41,6 +57,7 @@ class Validation:
         unpredicted: Rows without a prediction.
         partly: Rows of which only figures of the cache alone have one.
         left_out: Rows that are no truth or state no figure.
+        remarks: What else is worth saying of the rows.
         interrupted: The run was stopped before its end.
     """
 
@@ -50,6 +67,7 @@ class Validation:
     unpredicted: tuple[Unpredicted, ...]
     partly: tuple[Unpredicted, ...]
     left_out: tuple[Unpredicted, ...]
+    remarks: tuple[Remark, ...] = ()
     interrupted: bool = False
 
     @property
@@ -92,6 +110,7 @@ def validate(
     unpredicted: list[Unpredicted] = []
     partly: list[Unpredicted] = []
     left_out: list[Unpredicted] = []
+    remarks: list[Remark] = []
     counted: set[tuple[str, str]] = set()
     done = 0
     interrupted = False
@@ -100,7 +119,10 @@ def validate(
             if reason := _left_out(row):
                 left_out.append(_without(row, reason))
             else:
-                _try(row, predictor, known, comparisons, outcomes, unpredicted, partly, counted)
+                prediction = predictor.predict(row)
+                before = len(outcomes)
+                _try(prediction, known, comparisons, outcomes, unpredicted, partly, counted)
+                remarks += _remarks(prediction, outcomes[before:])
             done += 1
             if on_row is not None:
                 on_row(done, len(rows))
@@ -113,13 +135,13 @@ def validate(
         unpredicted=tuple(unpredicted),
         partly=tuple(partly),
         left_out=tuple(left_out),
+        remarks=tuple(remarks),
         interrupted=interrupted,
     )
 
 
 def _try(
-    row: Row,
-    predictor: Predictor,
+    prediction: Prediction,
     known: Explanations,
     comparisons: list[Comparison],
     outcomes: list[OutcomeCheck],
@@ -127,8 +149,8 @@ def _try(
     partly: list[Unpredicted],
     counted: set[tuple[str, str]],
 ) -> None:
-    prediction = predictor.predict(row)
-    if prediction.result is None:
+    row = prediction.row
+    if prediction.result is None and not (prediction.refused and _failed_otherwise(row)):
         unpredicted.append(_without(row, prediction.reason))
         return
     configuration = row.duplicate_of or known.repeats.get(row.id, row.id)
@@ -150,10 +172,36 @@ def _try(
         partly.append(_without(row, prediction.note))
 
 
+def _failed_otherwise(row: Row) -> bool:
+    """Whether a log says that the start failed, and for another reason than memory."""
+    return row.error is not None and row.outcome == "fails_other"
+
+
+def _remarks(prediction: Prediction, outcomes: Sequence[OutcomeCheck]) -> Iterator[Remark]:
+    """What the command left to the log, and how the log's start ended."""
+    row = prediction.row
+    if prediction.taken:
+        listed = ", ".join(f"{name} {value}" for name, value in prediction.taken.items())
+        yield Remark(id=row.id, key="taken", values={"settings": listed})
+    for name, own, other in prediction.overruled:
+        values = {"name": name, "command": str(own), "log": str(other)}
+        yield Remark(id=row.id, key="overruled", values=values)
+    if row.error is None:
+        return
+    yield Remark(id=row.id, key="ended", values={"error": row.error})
+    for check in outcomes:
+        said = check.cause or ", ".join(check.warnings) or check.verdict
+        if check.agrees:
+            key = "refused" if check.verdict == "refused" else "foreseen"
+        else:
+            key = "not_foreseen" if check.cause is None else "other_cause"
+        yield Remark(id=row.id, key=key, values={"said": said})
+
+
 def _left_out(row: Row) -> str:
     if not row.score:
         return "score is false: its figures are no truth"
-    if row.grade == "D":
+    if row.grade == "D" and row.error is None:
         return "grade D: it states no figure"
     return ""
 

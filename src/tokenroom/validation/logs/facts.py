@@ -10,6 +10,33 @@ from typing import Any, Final
 from tokenroom.validation.logs.lines import Message, rank_of
 
 _NUMBER: Final = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+#: Words of lines that state an error.
+_ERROR_WORDS: Final = ("Error: ", "Exception: ", "Value error, ", "error loading model: ")
+_ERROR: Final = re.compile(
+    r"(?:^|[\s\]])(?:[\w.]*\.)?(?P<kind>\w*(?:Error|Exception)): (?P<text>\S.*)"
+    r"|(?P<pydantic>Value error), (?P<said>\S.*)"
+    r"|error loading model: (?P<plain>\S.*)"
+)
+#: Errors that only say that another process had one, or follow from it.
+_SECONDARY: Final = re.compile(
+    r"root cause|stack trace|[Bb]roken pipe|died unexpectedly|EngineDead|RemoteError"
+    r"|Connection reset|proc(?:ess)? initialization failed"
+)
+_SECRETS: Final = (
+    (re.compile(r"(://)[^/\s@]+@"), r"\1"),
+    (re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]+"), r"\1"),
+    (re.compile(r"\b(?:hf_|sk-|ghp_|nvapi-)[\w-]{4,}"), "HIDDEN"),
+    (re.compile(r"\b(Bearer\s+)[^\s'\"]+", re.I), r"\1HIDDEN"),
+    (
+        re.compile(
+            r"((?:api[-_]?key|token|password|secret)['\"]?(?:\s*[=:]\s*|\s+(?=\[))\[?['\"]?)"
+            r"[^\s'\",\])]+",
+            re.I,
+        ),
+        r"\1HIDDEN",
+    ),
+)
+_LONGEST_ERROR: Final = 300
 
 
 def sized(text: str) -> re.Pattern[str]:
@@ -30,6 +57,7 @@ class Facts:
         figures: Quantity to process to value, the last one that process printed.
         started: It said that it serves.
         failure: ``"fails"`` for want of memory, ``"fails_other"``, None.
+        error: The last error that says why, secrets left out; None when there is none.
     """
 
     version: str | None = None
@@ -40,6 +68,7 @@ class Facts:
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
     started: bool = False
     failure: str | None = None
+    error: str | None = None
 
     def note(self, quantity: str, process: str, text: str) -> None:
         """Keep a figure that a process printed; one that is no number is passed over."""
@@ -68,6 +97,27 @@ class Facts:
         return self.failure
 
 
+def error_sentence(text: str) -> str | None:
+    """The error that a line states, without secrets and cut where it is long; None for none.
+
+    Errors that only follow from another one, in a process that waited for it, are none.
+    """
+    match = _ERROR.search(text)
+    if match is None or _SECONDARY.search(text):
+        return None
+    if match["pydantic"]:
+        kind, said = "ValueError", match["said"]
+    else:
+        kind, said = match["kind"], match["text"] or match["plain"]
+    said = " ".join(said.split(" [type=", 1)[0].split())
+    for pattern, shown in _SECRETS:
+        said = pattern.sub(shown, said)
+    if len(said) > _LONGEST_ERROR:
+        end = said.rfind(". ", 0, _LONGEST_ERROR)
+        said = said[: end + 1] if end > 0 else said[:_LONGEST_ERROR] + "..."
+    return f"{kind}: {said}" if kind else said
+
+
 class LogReader:
     """Reads one engine's lines; a subclass names its patterns and the lines that need more."""
 
@@ -85,7 +135,7 @@ class LogReader:
     @property
     def words(self) -> tuple[str, ...]:
         """Words of the lines that :meth:`feed` wants to see."""
-        return (*self.keywords, *self.started, *self.out_of_memory)
+        return (*self.keywords, *self.started, *self.out_of_memory, *_ERROR_WORDS)
 
     @property
     def facts(self) -> Facts:
@@ -111,6 +161,8 @@ class LogReader:
         if any(words in text for words in self.out_of_memory):
             self.facts.failure = "fails"
         self.read(message)
+        if (error := error_sentence(text)) is not None:
+            self.facts.error = error
 
     def begin(self) -> None:
         """Another start begins in the same log."""

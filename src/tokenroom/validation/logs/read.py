@@ -37,7 +37,7 @@ class Started:
         engine: The engine, None to recognise it.
         version: Its version, None for the log's.
         model: The model, None for the log's.
-        command: The words that started it, None to take the log's arguments.
+        command: The words that started it, to which the log's arguments add; None for those alone.
         gpu: Name of the accelerator, None for what the log gives away.
         gpus: How many, None for what the log gives away.
     """
@@ -90,8 +90,9 @@ def _row(path: Path, reader: LogReader, facts: Facts, catalogue: Catalogue, told
         inferred.append("gpu")
         certain = len(likely) == 1
     model = told.model or facts.model
-    flags = {} if told.command is not None else dict(facts.flags)
+    flags = dict(facts.flags)
     gpus = told.gpus or facts.gpus or (None if told.command is not None else _product(flags))
+    outcome = facts.outcome()
     return Row(
         id=re.sub(r"[^\w.-]+", "-", path.name.removesuffix(".gz").removesuffix(".log")) or "log",
         engine=reader.engine,
@@ -102,7 +103,8 @@ def _row(path: Path, reader: LogReader, facts: Facts, catalogue: Catalogue, told
         flags=flags,
         command=told.command,
         reported=reported,
-        outcome=facts.outcome(),
+        outcome=outcome,
+        error=facts.error if outcome not in (None, "ok") else None,
         grade=grade_of(reported, facts.flags, complete=model is not None and certain),
         inferred=tuple(inferred),
         place=str(path),
