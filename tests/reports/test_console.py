@@ -4,9 +4,11 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.table import Table
 from rich.text import Text
 
-from tokenroom.reports.console import console, draw_bar, print_json
+from tokenroom.reports.console import Paragraph, _broken, console, draw_bar, print_json
 from tokenroom.reports.figures import KINDS, Bar, BarSegment
 from tokenroom.reports.messages import Language, printable
 from tokenroom.units import GIB
@@ -91,3 +93,65 @@ def test_printable_text_has_nothing_that_steers(text: str) -> None:
     shown = printable(text)
     assert not any(ord(character) < 32 and character not in "\n\t" for character in shown)
     assert printable(shown) == shown
+
+
+def test_no_line_in_a_pipe_ends_in_blanks(capsys: Capture) -> None:
+    table = Table(box=None)
+    table.add_row("a", "long")
+    table.add_row("b", "")
+    out = console()
+    out.print("and word " * 20 + "end")
+    out.print(table)
+    out.print(Text("a  ") + Text("  b  ", style="bold"))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "a    b"
+    assert len(lines) == 6
+    assert all(line == line.rstrip() for line in lines)
+
+
+def written(capsys: Capture, text: str, **indents: str) -> list[str]:
+    console().print(Paragraph(text, **indents))
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_paragraph_hangs_at_its_indent(capsys: Capture) -> None:
+    first, *others = written(capsys, "one word after another " * 9, first="- ", rest="      ")
+    assert first.startswith("- one word")
+    assert others
+    assert all(line.startswith("      ") and line[6] != " " for line in others)
+
+
+def test_a_paragraph_counts_cells(capsys: Capture) -> None:
+    lines = written(capsys, "显存不足，" * 20 + "可用 14.87 GiB。" * 5, first="  ", rest="    ")
+    assert len(lines) > 2
+    for line in lines:
+        assert cell_len(line) <= 80
+        assert line.strip()[0] not in "，。"
+        assert not line.endswith("14.87")
+
+
+@given(st.integers(min_value=0, max_value=60))
+def test_numbers_stay_with_their_units(length: int) -> None:
+    text = (
+        "字" * length + "可容 445,024 个 token，共 14.87 GiB，每张 GPU 的显存；可同时运行 3 个请求"
+    )
+    lines = [text[low:high] for low, high in _broken(text, 40, 0, 2)]
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+    for line in lines:
+        assert not line.endswith(("024", "87", "3", "个 "))
+        assert line[0] not in "，；"
+        assert cell_len(line) <= 40
+
+
+def test_an_address_is_broken_after_a_slash(capsys: Capture) -> None:
+    address = "/".join(["organisation", "repository@095f58a51c4c:source"] + ["folder"] * 12)
+    lines = written(capsys, f"source: {address}", rest="  ")
+    assert lines[0] == "source:"
+    assert lines[1].endswith("/")
+    assert "".join(line.strip() for line in lines[1:]) == address
+
+
+@given(st.text(), st.integers(min_value=1, max_value=30))
+def test_breaking_loses_nothing_but_blanks(text: str, width: int) -> None:
+    lines = [text[low:high] for low, high in _broken(text, width, 0, 0)]
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenroom.reports.figures import Bar
@@ -16,7 +18,8 @@ from tokenroom.reports.messages import Language, message, printable
 from tokenroom.units import GIB, format_gib
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderHook
+    from rich.console import Console, ConsoleOptions, RenderHook, RenderResult
+    from rich.segment import Segment
     from rich.text import Text
 
 PLAIN_WIDTH: Final = 80
@@ -40,7 +43,8 @@ _MISSING: Final = ("╳", "!", "bold red")
 def console(*, stderr: bool = False) -> Console:
     """A console on standard output, or on standard error for notes.
 
-    Text is printed as it is: no markup, no emoji codes, no highlighting of numbers.
+    Text is printed as it is: no markup, no emoji codes, no highlighting of numbers. In a file or
+    a pipe no line ends in blanks.
     """
     from rich.console import Console
 
@@ -54,8 +58,8 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def _printable_hook() -> RenderHook:
-    """What turns control characters in anything printed into their escapes."""
-    from rich.console import ConsoleOptions, RenderableType, RenderHook, RenderResult
+    """What escapes control characters in anything printed, and drops blanks at ends of lines."""
+    from rich.console import RenderableType, RenderHook
     from rich.segment import Segment
 
     class Printable:
@@ -63,11 +67,13 @@ def _printable_hook() -> RenderHook:
             self.inner = inner
 
         def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-            for segment in console.render(self.inner, options):
-                if segment.control or segment.text.isprintable():
-                    yield segment
-                else:
-                    yield Segment(printable(segment.text), segment.style)
+            segments = (
+                segment
+                if segment.control or segment.text.isprintable()
+                else Segment(printable(segment.text), segment.style)
+                for segment in console.render(self.inner, options)
+            )
+            yield from segments if console.is_terminal else _without_trailing_blanks(segments)
 
     class Hook(RenderHook):
         def process_renderables(self, renderables: list[Any]) -> list[Any]:
@@ -76,27 +82,134 @@ def _printable_hook() -> RenderHook:
     return Hook()
 
 
+def _without_trailing_blanks(segments: Iterable[Segment]) -> Iterator[Segment]:
+    """The same lines, each up to its last visible character."""
+    from rich.segment import Segment
+
+    held: list[Segment] = []  # blanks that are dropped if their line ends here
+    for segment in segments:
+        if segment.control:
+            yield segment
+            continue
+        for piece in segment.text.splitlines(keepends=True):
+            line = piece.rstrip("\n")
+            seen = line.rstrip(" ")
+            if seen:
+                yield from held
+                held.clear()
+                yield Segment(seen, segment.style)
+            if piece != line:
+                held.clear()
+                yield Segment("\n")
+            elif seen != line:
+                held.append(Segment(line[len(seen) :], segment.style))
+    yield from held
+
+
+class Paragraph:
+    """Text in lines that are broken where its language allows it, hung at an indent.
+
+    Width is counted in cells. A number stays with its unit, and a word longer than a line, such
+    as an address, is broken after a slash.
+
+    Args:
+        text: What to write; styles are kept.
+        first: Indent of the first line.
+        rest: Indent of the lines after it.
+        style: Of the text where it has none of its own.
+    """
+
+    def __init__(
+        self, text: Text | str, *, first: str = "", rest: str = "", style: str = ""
+    ) -> None:
+        from rich.text import Text
+
+        plain = text.plain if isinstance(text, Text) else printable(text)
+        self._text = text if isinstance(text, Text) else Text(plain, style=style)
+        self._first, self._rest = first, rest
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        indents = (len(self._first), len(self._rest))
+        indent = self._first
+        for low, high in _broken(self._text.plain, options.max_width, *indents):
+            line = Text(indent, no_wrap=True, overflow="ignore")
+            line.append_text(self._text[low:high])
+            yield line
+            indent = self._rest
+
+
+_KEPT: Final = re.compile(r"(?<=\d) (?=[KMGT]i?B\b|[%x]|[\u4e00-\u9fff])|(?<=个) (?=token)")
+"""Blanks between a number and its unit."""
+
+_WIDE: Final = "[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]"
+_NOT_FIRST: Final = "，。；：、？！）」』》”"
+_NOT_LAST: Final = "（「『《“"
+_BREAKS: Final = re.compile(
+    # after a blank, and beside a wide character that does not hold on to its neighbour
+    rf" +|(?<=[^{_NOT_LAST}\d ])(?={_WIDE})(?=[^{_NOT_FIRST}])"
+    rf"|(?<={_WIDE})(?<=[^{_NOT_LAST}])(?=[^{_NOT_FIRST} ])"
+)
+
+
+def _broken(text: str, width: int, first: int, rest: int) -> Iterator[tuple[int, int]]:
+    """Where each line of a text begins and ends; ``first`` and ``rest`` are indents."""
+    from rich.cells import cell_len
+
+    kept = {match.start() for match in _KEPT.finditer(text)}
+    stops = [match.span() for match in _BREAKS.finditer(text) if match.start() not in kept]
+    start, end, room = 0, 0, max(width - first, 1)
+    while True:
+        # the farthest stop that the line reaches
+        fitting = None
+        for low, high in [*(stop for stop in stops if stop[0] > start), (len(text), len(text))]:
+            if cell_len(text[start:low]) > room:
+                break
+            fitting = low, high
+        if fitting is None:
+            end = next((low for low, _ in stops if low > start), len(text))
+            end = start + _cut(text[start:end], room)
+            fitting = end, end
+        end, following = fitting
+        yield start, end
+        if following >= len(text):
+            return
+        start, room = following, max(width - rest, 1)
+
+
+def _cut(word: str, room: int) -> int:
+    """How much of a word that is longer than a line to write on it."""
+    from rich.cells import cell_len
+
+    slashes = [match.end() for match in re.finditer(r"/(?=.)", word)]
+    fitting = [end for end in slashes if cell_len(word[:end]) <= room]
+    if fitting:
+        return fitting[-1]
+    end = slashes[0] if slashes else len(word)
+    while end > 1 and cell_len(word[:end]) > room:
+        end -= 1
+    return end
+
+
 def print_json(data: Any) -> None:
     """``data`` as JSON on standard output; escapes keep it readable in any encoding."""
     sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=True) + "\n")
 
 
 def print_trimmed(out: Console, table: Any, *, whole_rows: bool = False) -> None:
-    """Print a table; to a file or a pipe without the blanks that fill its last column.
+    """Print a table.
 
-    With ``whole_rows`` each row is one line there, however long, as ``grep`` and ``cut`` need it.
+    With ``whole_rows`` each row is one line in a file or a pipe, however long, as ``grep`` and
+    ``cut`` need it.
     """
-    if out.is_terminal:
-        out.print(table)
-        return
     width = out.width
-    if whole_rows:
+    if whole_rows and not out.is_terminal:
         out.width = _WHOLE_WIDTH
-    with out.capture() as capture:
+    try:
         out.print(table)
-    out.width = width
-    lines = (line.rstrip() for line in capture.get().splitlines())
-    out.file.write("\n".join(lines) + "\n")
+    finally:
+        out.width = width
 
 
 def draw_bar(
