@@ -18,8 +18,9 @@ from tokenroom.cli.main import main
 from tokenroom.engines.llama_cpp.arguments import parse_command
 from tokenroom.engines.llama_cpp.flags import ALIASES, KNOWN_SWITCHES, KNOWN_VALUES
 from tokenroom.engines.llama_cpp.settings import LlamaCppSettings
-from tokenroom.engines.registry import engine_started_by
-from tokenroom.errors import CommandLineError
+from tokenroom.engines.llama_cpp.versions import rules_for
+from tokenroom.engines.registry import engine_named, engine_started_by
+from tokenroom.errors import CommandLineError, DeploymentError
 from tokenroom.reports.fit_json import schema_text
 
 
@@ -136,6 +137,17 @@ def test_ollama_gives_no_more_than_trained(
     out = " ".join(capsys.readouterr().out.split())
     assert f"n_ctx {all_slots:,} cells" in out
     assert f"n_ctx a slot {slot:,}" in out
+
+
+def test_ollama_is_not_an_engine_of_its_own() -> None:
+    with pytest.raises(DeploymentError, match=r"use --engine llama\.cpp, or .*-- ollama run TAG"):
+        engine_named("ollama")
+
+
+@pytest.mark.parametrize("version", [None, "newest", "b11312", "11312", "0c1e57098"])
+def test_the_newest_version_is_shown_as_its_build(version: str | None) -> None:
+    assert rules_for(version) == rules_for(None)
+    assert rules_for(version).version == "b11312"
 
 
 def test_modelfile(tmp_path: Path) -> None:

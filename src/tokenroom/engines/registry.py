@@ -126,6 +126,11 @@ def engine_named(text: str) -> tuple[Engine, str | None]:
         DeploymentError: The engine is unknown.
     """
     name, _, version = text.strip().lower().partition("@")
+    if name == "ollama":
+        raise DeploymentError(
+            f"--engine is {text!r}; Ollama runs llama.cpp: use --engine llama.cpp, or give its "
+            "command after -- (-- ollama run TAG)"
+        )
     if name not in _ENGINES:
         raise DeploymentError(
             f"--engine is {text!r}; it may be {', '.join(_ENGINES)}, "

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tokenroom.engines.llama_cpp.caches import CacheLayout
+from tokenroom.engines.llama_cpp.settings import COMMIT
 from tokenroom.memory.ledger import Confidence, Line
 
 if TYPE_CHECKING:
     from tokenroom.engines.llama_cpp.policy import LlamaCppPlan
 
-_COMMIT = "llama.cpp 0c1e57098"
+_COMMIT = f"llama.cpp {COMMIT}"
 
 
 def explain_plan(plan: LlamaCppPlan) -> tuple[Line, ...]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-#: The version whose sources were read: the commit that llama-cpp-python 0.3.36 carries.
-VERSION: Final = "0c1e57098"
+#: The version whose sources were read: the build that llama-cpp-python 0.3.36 carries.
+VERSION: Final = "b11312"
+#: Its commit.
+COMMIT: Final = "0c1e57098"
 
 #: Types a KV cache may have (``kv_cache_types``, ``common/arg.cpp``).
 CACHE_TYPES: Final = (

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from tokenroom.engines.llama_cpp.settings import VERSION
+from tokenroom.engines.llama_cpp.settings import COMMIT, VERSION
 from tokenroom.errors import DeploymentError
 
 
@@ -72,7 +72,7 @@ def rules_for(version: str | None) -> VersionRules:
     Raises:
         DeploymentError: It is no build number.
     """
-    if version is None or version.lower() in (VERSION, "newest"):
+    if version is None or version.lower() in (VERSION, COMMIT, "newest"):
         return VersionRules(version=VERSION)
     match = re.fullmatch(r"b?(\d{3,6})", version.lower())
     if match is None:
