@@ -137,6 +137,7 @@ def test_ollama_gives_no_more_than_trained(
     out = " ".join(capsys.readouterr().out.split())
     assert f"n_ctx {all_slots:,} cells" in out
     assert f"n_ctx a slot {slot:,}" in out
+    assert ("Ollama cuts num_ctx 65,536 to the 40,960 tokens" in out) is ("65536" in command)
 
 
 def test_ollama_is_not_an_engine_of_its_own() -> None:

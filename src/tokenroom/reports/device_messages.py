@@ -85,6 +85,10 @@ DEVICE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "the compute buffers do not fit with pipeline parallelism: llama.cpp retries without it",
         "流水线并行的计算缓冲区放不下：llama.cpp 会改为不用流水线并行",
     ),
+    "notice.ollama_context_cut": (
+        "Ollama cuts num_ctx {tokens} to the {trained} tokens the model was trained for",
+        "Ollama 将 num_ctx {tokens} 缩短到模型训练长度 {trained}",
+    ),
     "notice.beyond_trained_context": (
         "a context of {tokens} tokens a slot is beyond the {trained} the model was trained for",
         "每槽上下文 {tokens} 超过模型训练长度 {trained}",

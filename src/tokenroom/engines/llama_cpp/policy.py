@@ -162,6 +162,17 @@ class LlamaCppPlan:
         if self.outcome.pipeline_given_up:
             found.append(Notice(key="pipeline_given_up"))
         resolved = self.outcome.resolved
+        asked = self.deployment.asked.n_ctx
+        if resolved.program == "ollama" and asked and asked > resolved.n_ctx:
+            found.append(
+                Notice(
+                    key="ollama_context_cut",
+                    values={
+                        "tokens": asked // resolved.n_seq_max,
+                        "trained": resolved.n_ctx_train,
+                    },
+                )
+            )
         if self.max_model_len > resolved.n_ctx_train:
             found.append(
                 Notice(
