@@ -151,7 +151,7 @@ def test_a_count_may_stand_with_the_gpu(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_what_is_asked_in_vain_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     _, idle = answer(capsys, *SMALL, "--gpus", "4", "--tp", "2")
-    assert any("2 of the 4 GPUs" in warning for warning in idle["warnings"])
+    assert any("GPUs used: 2 of 4" in warning for warning in idle["warnings"])
     _, newer = answer(capsys, *SMALL, "--engine", "vllm@9.0.0")
     assert any("newer than what is known" in warning for warning in newer["warnings"])
     command = ["vllm", "serve", "llama-3.2-1b", "--max-model-len", "4096"]

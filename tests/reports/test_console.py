@@ -96,7 +96,7 @@ def test_printable_text_has_nothing_that_steers(text: str) -> None:
 
 
 def test_no_line_in_a_pipe_ends_in_blanks(capsys: Capture) -> None:
-    table = Table(box=None)
+    table = Table(box=None, show_header=False)
     table.add_row("a", "long")
     table.add_row("b", "")
     out = console()

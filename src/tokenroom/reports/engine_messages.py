@@ -13,7 +13,7 @@ ENGINE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "工作负载：开始时可同时容纳 {batch} 个请求；有请求等待时平均运行 {mean_batch} 个",
     ),
     "occupancy.all": (
-        "Workload: all {batch} requests run at once",
+        "Workload: all run at once ({batch} requests)",
         "工作负载：全部 {batch} 个请求同时运行",
     ),
     "occupancy.pool": (
@@ -103,7 +103,7 @@ ENGINE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "更多 GPU：各卡依次工作",
     ),
     "notice.requests_never_fit": (
-        "{count} requests of the workload are larger than the whole pool and are passed over",
+        "passed over as larger than the whole pool: {count} requests of the workload",
         "工作负载中有 {count} 个请求大于整个池，已略过",
     ),
 }

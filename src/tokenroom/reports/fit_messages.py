@@ -38,7 +38,7 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "只能同时运行 {requests} 个，其余 {waiting} 个排队",
     ),
     "fit.holds_asked": (
-        "{asked} requests of {length} tokens asked for run at once; the pool of {tokens} tokens "
+        "room for the {asked} requests of {length} tokens asked for; the pool of {tokens} tokens "
         "holds {requests}",
         "所要求的 {asked} 个并发请求（每个 {length} token）可同时运行；"
         "KV 池 {tokens} 个 token，可容 {requests} 个",
@@ -112,6 +112,23 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "  {layers} layers of {kind}, {block_size} tokens a block, {page} a page",
         "  {layers} 层 {kind}，每块 {block_size} 个 token，每页 {page}",
     ),
+    "fit.weights_in": ("(weights in {layout})", "（权重改用 {layout}）"),
+    "fit.awq_checkpoint": ("(a 4-bit AWQ checkpoint)", "（4 位 AWQ 权重）"),
+    "kind.full_attention": ("full attention", "全注意力"),
+    "kind.sliding_window": ("sliding window", "滑动窗口"),
+    "kind.chunked_local_attention": ("chunked local attention", "分块局部注意力"),
+    "kind.cross_attention": ("cross attention", "交叉注意力"),
+    "kind.mla": ("MLA", "MLA"),
+    "kind.mla_attention": ("MLA", "MLA"),
+    "kind.sliding_window_mla": ("sliding window MLA", "滑动窗口 MLA"),
+    "kind.mamba": ("Mamba states", "Mamba 状态"),
+    "kind.recurrent": ("recurrent states", "循环状态"),
+    "vendor.amd": ("AMD", "AMD"),
+    "vendor.apple": ("Apple", "Apple"),
+    "vendor.google": ("Google", "Google"),
+    "vendor.huawei": ("Huawei", "华为"),
+    "vendor.intel": ("Intel", "Intel"),
+    "vendor.nvidia": ("NVIDIA", "NVIDIA"),
     "fit.changes": ("What would make it fit, cheapest first:", "怎样才能放下（代价从小到大）："),
     "fit.changes_concurrency": (
         "What would run all {asked} at once, cheapest first:",
@@ -126,6 +143,8 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "所试的单项或两项更改都不能使其放下。",
     ),
     "fit.settings": ("Settings", "设置"),
+    "fit.setting": ("{value}  ({origin})", "{value}（{origin}）"),
+    "fit.setting_reason": ("{value}  ({origin}; {reason})", "{value}（{origin}；{reason}）"),
     "fit.origin.user": ("asked", "用户指定"),
     "fit.origin.engine": ("engine default", "引擎默认"),
     "fit.origin.gpu": ("default for this GPU", "该 GPU 的默认值"),
@@ -146,7 +165,7 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "vLLM {version} 比已知版本（{newest}）更新；按 {newest} 的规则计算",
     ),
     "notice.gpus_unused": (
-        "{used} of the {count} GPUs are used; larger parallel sizes would use the rest",
+        "GPUs used: {used} of {count}; larger parallel sizes would use the rest",
         "{count} 张 GPU 只用了 {used} 张；增大并行规模可用上其余的",
     ),
     "notice.overridden": (
@@ -364,6 +383,7 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "sweep.weights": ("weights", "权重"),
     "sweep.kv": ("KV in use", "KV 占用"),
     "sweep.activation": ("step", "单步激活"),
+    "sweep.other": ("other", "其他"),
     "sweep.total": ("in use", "总占用"),
     "sweep.request": ("KV a request", "每请求 KV"),
     "sweep.pool_tokens": ("pool tokens", "池 token 数"),

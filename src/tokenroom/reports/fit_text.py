@@ -10,7 +10,7 @@ from tokenroom.engines.registry import engine_title
 from tokenroom.fitting import FitResult
 from tokenroom.growth import SweepPoint
 from tokenroom.memory.ledger import Line
-from tokenroom.reports.console import draw_bar, print_trimmed, segment_mark
+from tokenroom.reports.console import Paragraph, draw_bar, print_trimmed, segment_mark
 from tokenroom.reports.device_text import cell_lines, print_device, remarks_of
 from tokenroom.reports.figures import Bar, BarSegment
 from tokenroom.reports.messages import (
@@ -20,6 +20,7 @@ from tokenroom.reports.messages import (
     notice_text,
     printable,
     refusal_text,
+    written_flags,
 )
 from tokenroom.units import GIB, format_bytes, format_parameters
 
@@ -61,18 +62,18 @@ def print_fit(
     """Write the whole report to ``out``."""
     from rich.text import Text
 
-    out.print(Text(fit_title(result, language), style="bold"))
-    out.print(Text(_model_line(result, language), style="dim"))
+    out.print(Paragraph(fit_title(result, language), style="bold"))
+    out.print(Paragraph(_model_line(result, language), style="dim"))
     out.print()
     verdict = Text(
         message(f"fit.verdict.{result.verdict}", language), style=_VERDICT_STYLES[result.verdict]
     )
     colon = message("fit.colon", language)
-    out.print(verdict + Text(colon + verdict_reason(result, language)))
+    out.print(Paragraph(verdict + Text(colon + verdict_reason(result, language))))
     for remark in remarks_of(result):
-        out.print(Text(notice_text(remark, language)))
+        out.print(Paragraph(notice_text(remark, language)))
     for line in _room_lines(result, language):
-        out.print(Text(line))
+        out.print(Paragraph(line))
     decisive = [notice for notice in result.notices if notice.key in _DECISIVE]
     _print_notices(out, decisive, language)
     for stage in distinct_stages(result):
@@ -84,7 +85,8 @@ def print_fit(
     if result.plan.refusal is None:
         out.print()
         for line in (*_pool_lines(result, language), *_occupancy_lines(result, language)):
-            out.print(Text(line))
+            indent = " " * (len(line) - len(line.lstrip()))
+            out.print(Paragraph(line.lstrip(), first=indent, rest=indent + indent))
     if result.verdict != "fits":
         out.print()
         _print_changes(out, result, language)
@@ -102,7 +104,8 @@ def _print_notices(out: Console, notices: Sequence[Notice], language: Language) 
 
     for notice in notices:
         label = Text(message("fit.warning", language), style="yellow")
-        out.print(label + Text(notice_text(notice, language)))
+        hang = " " * label.cell_len
+        out.print(Paragraph(label + Text(notice_text(notice, language)), rest=hang))
 
 
 def print_sweep(
@@ -115,14 +118,12 @@ def print_sweep(
     left_out: Sequence[int] = (),
 ) -> None:
     """Write a sweep to ``out``: what it is about, one line a point, the values left out."""
-    from rich.text import Text
-
-    out.print(Text(fit_title(result, language), style="bold"))
-    out.print(Text(message("sweep.unit", language), style="dim"))
+    out.print(Paragraph(fit_title(result, language), style="bold"))
+    out.print(Paragraph(message("sweep.unit", language), style="dim"))
     print_trimmed(out, _sweep_table(points, parameter, language))
     if left_out:
         values = ", ".join(f"{value:,}" for value in left_out)
-        out.print(Text(message("sweep.left_out", language, values=values), style="dim"))
+        out.print(Paragraph(message("sweep.left_out", language, values=values), style="dim"))
 
 
 def _sweep_table(points: Sequence[SweepPoint], parameter: str, language: Language) -> Table:
@@ -131,7 +132,7 @@ def _sweep_table(points: Sequence[SweepPoint], parameter: str, language: Languag
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     names: tuple[str, ...]
     if parameter == "concurrency":
-        names = ("running", "waiting", "weights", "kv", "activation", "total")
+        names = ("running", "waiting", "weights", "kv", "activation", "other", "total")
     elif parameter == "block_size" and any(point.occupancy for point in points):
         names = ("batch", "used", "internal", "external", "table")
     else:
@@ -146,6 +147,7 @@ def _sweep_table(points: Sequence[SweepPoint], parameter: str, language: Languag
             "weights": _gib(point.weights_bytes),
             "kv": _gib(point.kv_used_bytes),
             "activation": _gib(point.activation_bytes),
+            "other": _gib(point.other_bytes),
             "total": _gib(point.in_use_bytes),
             "request": format_bytes(point.request_bytes),
             "held": f"{point.requests_running:,}",
@@ -345,8 +347,12 @@ def _print_stage(out: Console, result: FitResult, stage: StageMemory, language: 
     phase = message(f"fit.phase.{stage.activation.phase}", language)
     label = message("fit.line.activation", language, phase=phase)
     add("activation", label, stage.activation.num_bytes, _range(stage.activation))
-    add("graphs", line("cuda_graphs"), stage.cuda_graphs.num_bytes, _range(stage.cuda_graphs))
-    add("reserve", line("non_torch"), stage.non_torch.num_bytes, _range(stage.non_torch))
+    for kind, name, estimate in (
+        ("graphs", "cuda_graphs", stage.cuda_graphs),
+        ("reserve", "non_torch", stage.non_torch),
+    ):
+        if estimate.high_bytes >= _SHOWN_BYTES:
+            add(kind, line(name), estimate.num_bytes, _range(estimate))
     if stage.buffers_bytes >= _SHOWN_BYTES:
         add("reserve", line("buffers"), stage.buffers_bytes)
     add(
@@ -406,7 +412,7 @@ def _pool_lines(result: FitResult, language: Language) -> Iterator[str]:
                 "fit.group",
                 language,
                 layers=group.num_layers,
-                kind=group.kind.replace("_", " "),
+                kind=group.kind,
                 block_size=group.block_size,
                 page=format_bytes(group.page_bytes),
             )
@@ -433,21 +439,19 @@ def _occupancy_lines(result: FitResult, language: Language) -> Iterator[str]:
 
 
 def _print_changes(out: Console, result: FitResult, language: Language) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     if not result.changes_that_fit:
-        out.print(Text(message("fit.no_changes", language)))
+        out.print(Paragraph(message("fit.no_changes", language)))
         return
     heading = message("fit.changes", language)
     if result.requests_wanted > 1 and result.verdict == "fits_with_less":
         heading = message("fit.changes_concurrency", language, asked=result.requests_wanted)
-    out.print(Text(heading, style="bold"))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column()
+    out.print(Paragraph(heading, style="bold"))
+    hang = " " * 6
     for change in result.changes_that_fit:
         gpus = change.deployment.node.count
-        entry = Text("  " + change.flags, style="cyan")
+        entry = Text(written_flags(change.flags, language), style="cyan")
         if gpus != result.deployment.node.count:
             entry.append(message("fit.gpus", language, gpus=gpus), style="default")
         brings = message(
@@ -457,10 +461,9 @@ def _print_changes(out: Console, result: FitResult, language: Language) -> None:
             requests=change.requests_running,
             length=change.request_tokens,
         )
-        entry.append(f"\n      {brings}", style="default")
-        entry.append(f"\n      {change_price(change, language)}", style="dim")
-        table.add_row(entry)
-    print_trimmed(out, table)
+        out.print(Paragraph(entry, first="  ", rest=hang))
+        out.print(Paragraph(brings, first=hang, rest=hang))
+        out.print(Paragraph(change_price(change, language), first=hang, rest=hang, style="dim"))
 
 
 def _print_explanation(out: Console, result: FitResult, language: Language) -> None:
@@ -472,8 +475,10 @@ def _print_explanation(out: Console, result: FitResult, language: Language) -> N
     out.print(Text(message("fit.settings", language), style="bold"))
     for name, setting in result.deployment.settings.items():
         origin = message(f"fit.origin.{setting.origin}", language)
-        reason = f"; {setting.reason}" if setting.reason else ""
-        _print_wrapped(out, f"{name} = {setting.value}  ({origin}{reason})", "  ")
+        given = "fit.setting_reason" if setting.reason else "fit.setting"
+        reason = {"reason": setting.reason} if setting.reason else {}
+        text = message(given, language, value=str(setting.value), origin=origin, **reason)
+        _print_wrapped(out, f"{name} = {text}", "  ")
 
 
 def _print_line(out: Console, line: Line, language: Language, depth: int) -> None:
@@ -496,19 +501,7 @@ def _print_line(out: Console, line: Line, language: Language, depth: int) -> Non
 
 def _print_wrapped(out: Console, text: str, indent: str, style: str = "") -> None:
     """Print a paragraph whose lines after the first stand two cells further in."""
-    from textwrap import wrap
-
-    from rich.text import Text
-
-    lines = wrap(
-        printable(text),
-        width=max(out.width, len(indent) + 20),
-        initial_indent=indent,
-        subsequent_indent=indent + "  ",
-        break_on_hyphens=False,
-    )
-    for line in lines or [indent]:
-        out.print(Text(line, style=style), soft_wrap=True)
+    out.print(Paragraph(text, first=indent, rest=indent + "  ", style=style))
 
 
 def _value(value: object) -> str:

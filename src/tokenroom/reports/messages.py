@@ -1,12 +1,15 @@
 """Every sentence and label that a person reads, in English and in Chinese, by key.
 
 A text names its values in braces. How a value is written follows from its name: ``*_bytes`` as
-GiB, whole numbers with thousands separators, everything else as it is. Both languages of a key
-hold the same names; a test sees to that and to every key the code uses.
+GiB, whole numbers with thousands separators, a ``kind`` of layers or a ``vendor`` by the text of
+that name, everything else as it is. Both languages of a key hold the same names; a test sees to
+that and to every key the code uses. English texts are written for many of everything; what there
+is one of is put in the singular.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -135,7 +138,10 @@ def message(key: str, language: Language, **values: object) -> str:
     """The text of ``key`` with its values filled in."""
     english, chinese = MESSAGES[key]
     text = chinese if language is Language.CHINESE else english
-    return text.format_map({name: _written(name, value) for name, value in values.items()})
+    text = text.format_map(
+        {name: _written(name, value, language) for name, value in values.items()}
+    )
+    return text if language is Language.CHINESE else _singular(text)
 
 
 def notice_text(notice: Notice, language: Language) -> str:
@@ -157,7 +163,23 @@ def refusal_text(refusal: Refusal, language: Language) -> str:
 
 def change_price(change: Change, language: Language) -> str:
     """What a change costs, as a phrase."""
-    return "; ".join(message(f"change.{key}", language) for key in change.prices)
+    separator = "；" if language is Language.CHINESE else "; "
+    return separator.join(message(f"change.{key}", language) for key in change.prices)
+
+
+def written_flags(flags: str, language: Language) -> str:
+    """The flags of a change with the remarks in parentheses in the reader's language."""
+    if language is Language.ENGLISH:
+        return flags
+    flags = flags.replace(
+        message("fit.awq_checkpoint", Language.ENGLISH), message("fit.awq_checkpoint", language)
+    )
+    flags = re.sub(
+        r"\(weights in (\S+)\)",
+        lambda match: message("fit.weights_in", language, layout=match[1]),
+        flags,
+    )
+    return re.sub(r" ?（", "（", flags).lstrip()
 
 
 def language_of(environment: Mapping[str, str]) -> Language:
@@ -169,7 +191,25 @@ def language_of(environment: Mapping[str, str]) -> Language:
     return Language.ENGLISH
 
 
-def _written(name: str, value: object) -> object:
+_ONE: Final = r"(?<![\w.,-])1 "
+_NOUNS: Final = re.compile(
+    rf"{_ONE}(token|request|block|sequence|layer|GPU|cell|slot|item|cop(?=ies))(?:s|ies)\b"
+)
+_VERBS: Final = re.compile(rf"{_ONE}(run|wait)(?= )")
+
+
+def _singular(text: str) -> str:
+    """``1 tokens`` as ``1 token``, and the like."""
+    if "1 " not in text:
+        return text
+    text = _NOUNS.sub(lambda match: f"1 {match[1].replace('cop', 'copy')}", text)
+    return _VERBS.sub(r"1 \1s", text)
+
+
+def _written(name: str, value: object, language: Language) -> object:
+    if name in ("kind", "vendor") and isinstance(value, str):
+        known = f"{name}.{value.replace(' ', '_')}"
+        return message(known, language) if known in MESSAGES else value.replace("_", " ")
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     if name.endswith("_bytes"):

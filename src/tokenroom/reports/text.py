@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.hardware.records import Slice
+from tokenroom.reports.console import Paragraph
 from tokenroom.reports.messages import Language, message
 from tokenroom.units import GIB, format_count, format_gib, format_parameters
 
@@ -87,7 +88,7 @@ def accelerator_details(gpu: Accelerator, slices: Mapping[str, Slice], language:
     if gpu.sources:
         parts.append(Text(message("gpus.sources", language), style="bold"))
     parts += [
-        Text(f"{message(f'gpus.{name}', language).strip()}: {source}", style="dim")
+        _remark(message(f"gpus.{name}", language).strip(), source, language)
         for name, source in gpu.sources.items()
     ]
     return Group(*parts)
@@ -190,7 +191,7 @@ def model_details(model: Entry, spec: ModelSpec, language: Language) -> Group:
         if figure or name != "aliases":
             table.add_row(message(f"models.{name}", language), figure or unknown)
     notes = [
-        Text(f"{message(f'models.{name}', language)}: {text}", style="dim")
+        _remark(message(f"models.{name}", language), text, language)
         for name, text in (("source", model.source), ("checked", model.checked))
     ]
     return Group(Text(model.name, style="bold"), table, *notes)
@@ -213,6 +214,10 @@ def model_json(model: Entry, spec: ModelSpec) -> dict[str, Any]:
         "source_kind": model.source_kind,
         "checked": model.checked,
     }
+
+
+def _remark(name: str, text: str, language: Language) -> Paragraph:
+    return Paragraph(f"{name}{message('fit.colon', language)}{text}", rest="  ", style="dim")
 
 
 def _table() -> Table:
