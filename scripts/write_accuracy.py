@@ -6,22 +6,26 @@ ROWS is a file of rows (docs/validation.md). Causes of large errors are recorded
 src/tokenroom/validation/data/explanations.json; a figure beyond 15% without one is listed as such.
 """
 
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tokenroom.models.hub import HubOptions
 from tokenroom.models.resolve import load_model
 from tokenroom.reports.messages import Language
-from tokenroom.reports.validation_markdown import group_table, row_table
+from tokenroom.reports.validation_markdown import group_table
+from tokenroom.reports.validation_text import error_text, figure_text
+from tokenroom.validation.comparison import Comparison
 from tokenroom.validation.prediction import Predictor
 from tokenroom.validation.reading import BadRow, read_rows
 from tokenroom.validation.rows import Row
-from tokenroom.validation.statistics import by_class
-from tokenroom.validation.validate import Validation, validate
+from tokenroom.validation.statistics import by_class, percentile
+from tokenroom.validation.validate import Unpredicted, Validation, validate
 
 TARGET = Path(__file__).parent.parent / "docs" / "accuracy.md"
 LARGE_PCT = 15
+SMALL_DIFFERENCE_GIB = 0.05
 INTRODUCTION = """\
 # Accuracy
 
@@ -29,60 +33,178 @@ How far predictions are from what engines printed, over rows of measurements tha
 by people who ran them (`docs/validation.md` says what a row is). Everything here is written by
 `python scripts/write_accuracy.py ROWS`, from the same code as `tokenroom validate ROWS`.
 
-Every prediction is made from the model, the GPU, the engine's version and the flags alone; only
-`kv_tokens_from_kv_gib` starts from the memory that the engine itself says it has for its cache.
-Errors are in percent of the printed figure. Rows of grade A state model, GPU, number and the share
-of memory; B leave the share at the engine's default; both count. C lack a model or GPU and are
-shown apart. One configuration measured several times counts once.
+## Summary
+
+Errors are in percent of the printed figure, over rows of grades A and B.
 """
+READING = """\
+**How to read this.** Every prediction is made from the model, the GPU, the engine's version and the
+flags alone; only `kv_tokens_from_kv_gib` starts from the memory that the engine itself says it has
+for its cache. Causes of errors were looked for, and rules corrected, with some of these rows in
+hand: the figures describe how well the model fits them and are no blind test. For the tokens of a
+pool the median is what to expect of a version and kind of model that was measured; the worst value
+stands for a row listed below with its cause.
+
+Rows of grade A state model, GPU, number and the share of memory; B leave the share at the engine's
+default; both count. C lack a model or GPU and are shown apart. One configuration measured several
+times counts once. Sizes printed below 0.1 GiB are left out of every percentage and are compared by
+their difference in GiB.
+"""
+SUMMARY = {
+    "tokens of the pool": "kv_tokens",
+    "tokens from the printed memory": "kv_tokens_from_kv_gib",
+    "memory of the pool": "kv_gib|kv_total_mib",
+    "weights": "weights_gib",
+    "activation": "activation_gib|[a-z]+[0-9]_compute_mib",
+    "graphs": "graph_gib",
+}
+ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")
+THIN = 10
 
 
 def known_only(name: str):  # type: ignore[no-untyped-def]
     return load_model(name, hub=HubOptions(offline=True))
 
 
+def summary_lines(found: Validation) -> Iterator[str]:
+    """What to expect of each engine, and how many rows that rests on."""
+    counted = [item for item in found.comparisons if item.counts]
+    yield "| engine | figure | quantity | n | median | p90 | worst |"
+    yield "|---|---|---|---:|---:|---:|---:|"
+    for engine in ENGINES:
+        for label, pattern in SUMMARY.items():
+            items = [
+                item
+                for item in counted
+                if item.engine == engine
+                and re.fullmatch(pattern, item.quantity)
+                and not item.is_small
+                and item.error_pct is not None
+            ]
+            if not items:
+                continue
+            names = ", ".join(sorted({f"`{item.quantity}`" for item in items}))
+            if names.count("`") > 4:
+                names = "compute buffers of the devices"
+            errors = sorted(abs(item.error_pct or 0.0) for item in items)
+            shown = [f"{percentile(errors, 0.5):.2f}%", f"{percentile(errors, 0.9):.2f}%"]
+            shown.append(f"{errors[-1]:.2f}%")
+            if len(errors) == 1:
+                shown[:2] = ["", ""]
+            yield f"| {engine} | {label} | {names} | {len(items)} | {' | '.join(shown)} |"
+    rows = {
+        engine: len({item.id for item in counted if item.engine == engine}) for engine in ENGINES
+    }
+    thin = [f"{engine} ({count})" for engine, count in rows.items() if count < THIN]
+    yield ""
+    yield f"Rows that count: {', '.join(f'{engine} {count}' for engine, count in rows.items())}."
+    if thin:
+        yield (
+            f"Too few to say what to expect, and only examples: {', '.join(thin)}. What the table "
+            "does not name was compared in no row; several figures may be of one row's devices."
+        )
+    yield ""
+    agree = sum(item.agrees for item in found.outcomes)
+    yield (
+        f"Of {len(found.outcomes)} starts and failures for want of memory {agree} were foreseen. "
+        f"{found.num_rows} rows in all, {len(found.comparisons)} figures compared; "
+        f"{len(found.unpredicted)} rows were not predicted, {len(found.partly)} in part, and "
+        f"{len(found.left_out)} left out (reasons at the end)."
+    )
+
+
+def large_lines(items: Sequence[Comparison], error: Callable[[Comparison], str]) -> Iterator[str]:
+    """Figures under their cause."""
+    by_cause: dict[str, list[Comparison]] = {}
+    for item in items:
+        by_cause.setdefault(item.explained_by or "no cause recorded", []).append(item)
+    for cause, members in by_cause.items():
+        yield f"- {plain(cause)}"
+        for item in members:
+            grade = "" if item.counts else f", grade {item.grade}"
+            yield (
+                f"  - `{item.id}` ({item.engine} {item.engine_version}{grade}) {item.quantity}: "
+                f"predicted {figure_text(item.predicted)}, observed {figure_text(item.observed)}, "
+                f"{error(item)}"
+            )
+
+
+def reason_lines(items: Sequence[Unpredicted]) -> Iterator[str]:
+    """Rows under the reason that they share."""
+    by_reason: dict[str, list[Unpredicted]] = {}
+    for item in items:
+        by_reason.setdefault(plain(item.reason), []).append(item)
+    for reason, members in sorted(by_reason.items(), key=lambda pair: -len(pair[1])):
+        names = ", ".join(f"`{one.id}` ({one.engine}, {one.grade})" for one in members)
+        yield f"- {reason}: {names}"
+
+
+def plain(text: str) -> str:
+    return " ".join(text.split()).replace("<", "&lt;")
+
+
 def lines(found: Validation) -> Iterator[str]:
     english = Language.ENGLISH
     yield INTRODUCTION
-    yield (
-        f"{found.num_rows} rows, {len(found.comparisons)} figures compared, "
-        f"{len(found.unpredicted)} rows not predicted, {len(found.partly)} in part, "
-        f"{len(found.left_out)} left out."
-    )
-    yield from ("", "## By quantity (grades A and B)", "")
-    yield from group_table(found.quantities, None, english)
-    yield from ("", "## By version (grades A and B)", "")
-    yield from group_table(found.versions, "version", english)
-    yield from ("", "## By kind of model (grades A and B)", "")
-    counted = by_class(item for item in found.comparisons if item.counts)
-    yield from group_table(counted, "kind", english)
-    yield from ("", "## Grade C, not counted", "")
-    yield from group_table([item for item in found.groups if item.grade == "C"], "kind", english)
-    yield from ("", f"## Every figure beyond {LARGE_PCT}%", "")
-    large = [
-        item
-        for item in found.comparisons
-        if item.error_pct is not None and abs(item.error_pct) > LARGE_PCT
-    ]
-    yield from row_table(large, english)
-    yield from ("", "## Starts and failures", "")
-    foreseen = sum(item.agrees for item in found.outcomes)
-    yield f"{foreseen} of {len(found.outcomes)} foreseen. The others:"
+    yield from summary_lines(found)
     yield ""
+    yield READING
+    yield from (f"## Every figure beyond {LARGE_PCT}%, by its cause", "")
+    large = [item for item in found.comparisons if is_large(item)]
+    yield from large_lines([item for item in large if item.counts], error_text)
+    yield from ("", "Of grade C, or repeating another row:", "")
+    yield from large_lines([item for item in large if not item.counts], error_text)
+    small = [item for item in found.comparisons if item.is_small]
+    far = [item for item in small if abs(item.predicted - item.observed) > SMALL_DIFFERENCE_GIB]
+    near = len(small) - len(far)
+    yield from ("", "### Sizes below 0.1 GiB", "")
+    yield (
+        f"{near} of {len(small)} are within {SMALL_DIFFERENCE_GIB} GiB of the printed figure"
+        + (". The others:" if far else ".")
+    )
+    yield ""
+    yield from large_lines(far, error_text)
+    yield from ("", "## Starts and failures that were not foreseen", "")
     for item in found.outcomes:
         if not item.agrees:
             cause = f" ({item.cause})" if item.cause else ""
             why = f": {item.explained_by}" if item.explained_by else ""
             yield f"- `{item.id}`: observed {item.observed}, predicted {item.verdict}{cause}{why}"
+    counted = by_class(item for item in found.comparisons if item.counts)
+    tables = (
+        ("By quantity", found.quantities, None),
+        ("By version", found.versions, "version"),
+        ("By kind of model", counted, "kind"),
+    )
+    for title, groups, column in tables:
+        yield from ("", f"## {title} (grades A and B, two figures or more)", "")
+        yield from group_table([item for item in groups if item.n > 1], column, english)
+    yield from ("", "## Grade C, not counted", "")
+    yield from group_table([item for item in found.groups if item.grade == "C"], "kind", english)
     for title, items in (
         ("Not predicted", found.unpredicted),
         ("Predicted in part", found.partly),
         ("Left out", found.left_out),
     ):
         yield from ("", f"## {title}", "")
-        for one in items:
-            reason = " ".join(one.reason.split()).replace("<", "&lt;")
-            yield f"- `{one.id}` ({one.engine}, {one.grade}): {reason}"
+        yield from reason_lines(items)
+    yield from ("", "## Groups of a single figure", "")
+    yield "Quantities, and versions of others, of which one figure was compared."
+    single = {(item.engine, item.quantity) for item in found.quantities if item.n == 1}
+    yield ""
+    yield from group_table([item for item in found.quantities if item.n == 1], None, english)
+    yield ""
+    others = [
+        item
+        for item in found.versions
+        if item.n == 1 and (item.engine, item.quantity) not in single
+    ]
+    yield from group_table(others, "version", english)
+
+
+def is_large(item: Comparison) -> bool:
+    error = item.error_pct
+    return not item.is_small and error is not None and abs(error) > LARGE_PCT
 
 
 def main() -> int:
@@ -100,13 +222,10 @@ def main() -> int:
     missing = [
         item
         for item in found.comparisons
-        if item.counts
-        and item.error_pct is not None
-        and abs(item.error_pct) > LARGE_PCT
-        and item.explained_by is None
+        if item.counts and is_large(item) and item.explained_by is None
     ]
     for item in missing:
-        print(f"no cause recorded: {item.id} {item.quantity} {item.error_pct:+.1f}%")
+        print(f"no cause recorded: {item.id} {item.quantity} {error_text(item)}")
     for check in found.outcomes:
         if not check.agrees and check.counts and check.explained_by is None:
             print(f"no cause recorded: {check.id} outcome")

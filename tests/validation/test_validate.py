@@ -295,3 +295,15 @@ def test_a_configuration_is_that_of_the_row_s_day() -> None:
     }
     assert then.outcomes[0].agrees
     assert not now.outcomes[0].agrees
+
+
+def test_small_sizes_are_told_by_their_difference_and_left_out_of_sums() -> None:
+    from tokenroom.reports.validation_text import error_text
+
+    small = next(
+        item
+        for item in found({"reported": {"kv_gib": 0.04, "kv_tokens": 418688}}).comparisons
+        if item.quantity == "kv_gib"
+    )
+    assert error_text(small) == f"{small.predicted - 0.04:+.2f} GiB"
+    assert by_quantity([small]) == ()

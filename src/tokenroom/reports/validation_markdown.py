@@ -122,7 +122,7 @@ def row_table(items: Iterable[Comparison], language: Language) -> Iterator[str]:
                 item.quantity,
                 figure_text(item.predicted),
                 figure_text(item.observed),
-                error_text(item.error_pct),
+                error_text(item),
                 item.explained_by or "",
             ]
         )

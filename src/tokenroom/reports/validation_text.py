@@ -97,9 +97,11 @@ def figure_text(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 10_000 else f"{value:.2f}"
 
 
-def error_text(error_pct: float | None) -> str:
-    """A signed error, ``-`` when there is none."""
-    return "-" if error_pct is None else f"{error_pct:+.2f}%"
+def error_text(item: Comparison) -> str:
+    """A signed error, ``-`` when there is none; of sizes below 0.1 GiB the difference in GiB."""
+    if item.is_small:
+        return f"{item.predicted - item.observed:+.2f} GiB"
+    return "-" if item.error_pct is None else f"{item.error_pct:+.2f}%"
 
 
 def _print_rows(out: Console, items: Sequence[Comparison], language: Language) -> None:
@@ -130,7 +132,7 @@ def _print_rows(out: Console, items: Sequence[Comparison], language: Language) -
         for item in figures:
             line = Text(
                 f"  {item.quantity:<{widths[0]}}  {figure_text(item.predicted):>{widths[1]}}"
-                f"  {figure_text(item.observed):>{widths[2]}}  {error_text(item.error_pct):>10}",
+                f"  {figure_text(item.observed):>{widths[2]}}  {error_text(item):>10}",
                 no_wrap=True,
             )
             if item.error_pct is not None and abs(item.error_pct) > _LARGE_PCT:

@@ -24,6 +24,7 @@ from tokenroom.validation.rows import COUNTED_GRADES, Row
 
 _ROUNDING: Final = 0.005
 """Half of the last digit of a size printed with two decimals."""
+_SMALL_GIB: Final = 0.1
 _STARTED: Final = "ok"
 _NO_ROOM: Final = "fails"
 _OTHER: Final = "fails_other"
@@ -69,6 +70,11 @@ class Comparison:
         if self.observed <= 0:
             return None
         return (self.predicted - self.observed) / self.observed * 100
+
+    @property
+    def is_small(self) -> bool:
+        """A size in GiB so small that a percentage of it says little; its difference counts."""
+        return self.quantity.endswith("_gib") and abs(self.observed) < _SMALL_GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -195,7 +195,10 @@ def _with_flags(
     Returns:
         The settings, what was added, and what both state differently, where the command's counts.
     """
-    alone = replace(row, command=None, gpus=None, inferred=())
+    flags = dict(row.flags)
+    if getattr(settings, "quantization", None) is not None:
+        flags.pop("quantization", None)  # the command's counts, whatever the files say
+    alone = replace(row, command=None, gpus=None, inferred=(), flags=flags)
     stated = command_parser(row.engine)(
         command_words(alone, quantized=quantized), environment={}, version=version
     ).settings

@@ -1,4 +1,7 @@
-"""Errors summed up: median, 90th percentile, worst and bias of every group of figures."""
+"""Errors summed up: median, 90th percentile, worst and bias of every group of figures.
+
+Sizes observed below 0.1 GiB are left out: percentages of them say little.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ def _grouped(
 ) -> tuple[Group, ...]:
     found: dict[tuple[str, str, str | None, str | None, str | None], list[float]] = {}
     for item in comparisons:
-        if item.error_pct is not None and not item.repeats:
+        if item.error_pct is not None and not item.repeats and not item.is_small:
             key = (item.engine, item.quantity, *parts(item))
             found.setdefault(key, []).append(item.error_pct)
     return tuple(
