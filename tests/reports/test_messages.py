@@ -14,6 +14,7 @@ from tokenroom.reports.messages import (
     language_of,
     message,
     refusal_text,
+    written_flags,
 )
 
 PACKAGE = Path(tokenroom.__file__).parent
@@ -67,6 +68,37 @@ def test_values_are_written_by_what_they_are() -> None:
         text = refusal_text(refusal, language)
         assert "GiB" in text
         assert "{" not in text
+
+
+def test_what_there_is_one_of_is_singular() -> None:
+    values: dict[str, object] = {"blocks": 31, "concurrency": "1.00", "length": 2_001}
+    text = message("fit.pool", Language.ENGLISH, block_size=1, **values)
+    assert "31 blocks of 1 token," in text
+    assert "2,001 tokens" in text
+    one: dict[str, object] = {"asked": 2, "length": 1, "requests": 1, "waiting": 1}
+    assert message("fit.holds_less", Language.ENGLISH, **one) == (
+        "of 2 requests of 1 token asked for, 1 runs at once and 1 waits in the queue"
+    )
+
+
+def test_names_are_written_in_the_language_of_the_report() -> None:
+    notice = "notice.vendor_unmeasured"
+    assert "AMD GPUs" in message(notice, Language.ENGLISH, vendor="amd")
+    group: dict[str, object] = {"layers": 36, "block_size": 16, "page": "2 KiB"}
+    assert "全注意力：36 层" in message(
+        "fit.group", Language.CHINESE, kind="full_attention", **group
+    )
+    assert "layers of new kind" in message("fit.group", Language.ENGLISH, kind="new_kind", **group)
+    flags = "--max-model-len 480 (weights in int8)"
+    assert written_flags(flags, Language.ENGLISH) == flags
+    assert written_flags(flags, Language.CHINESE) == "--max-model-len 480（权重改用 int8）"
+    assert written_flags("(a 4-bit AWQ checkpoint)", Language.CHINESE) == "（4 位 AWQ 权重）"
+
+
+def test_chinese_sentences_have_full_width_stops() -> None:
+    placeholder = re.compile(r"{[^}]*}")
+    found = {key: zh for key, (_, zh) in MESSAGES.items() if ";" in placeholder.sub("", zh)}
+    assert found == {}
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,32 @@ def test_a_bar_is_labelled_where_it_stands(tmp_path: Path) -> None:
         assert label in text
 
 
+def test_a_budget_above_what_was_in_use_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "bar.svg"
+    plots.plot_memory_bar(
+        [BAR], file, title="A title", budget_bytes=70 * GIB, budget_base_bytes=GIB
+    )
+    text = file.read_text(encoding="utf-8")
+    assert "engine budget 70.00 GiB" in text
+    assert "above the 1.00 GiB in use before" in text
+
+
+def test_headings_begin_at_one_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    edges: list[float] = []
+
+    def measure(figure: Any) -> None:
+        align(figure)
+        renderer = figure.canvas.get_renderer() if hasattr(figure.canvas, "get_renderer") else None
+        for text in (*figure.texts, figure.axes[0]._left_title):
+            edges.append(text.get_window_extent(renderer).x0)
+
+    align = plots._align_titles
+    monkeypatch.setattr(plots, "_align_titles", measure)
+    plots.plot_memory_bar([BAR], tmp_path / "bar.png", title="Heading\nUnder it")
+    assert len(edges) == 2
+    assert abs(edges[0] - edges[1]) < 3
+
+
 def test_curves_are_labelled_at_their_ends(tmp_path: Path) -> None:
     file = tmp_path / "curve.svg"
     flat = Curve(label="weights", xs=[1, 4], ys=[15 * GIB, 15 * GIB])

@@ -110,7 +110,7 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "fit.group": (
         "  {layers} layers of {kind}, {block_size} tokens a block, {page} a page",
-        "  {layers} 层 {kind}，每块 {block_size} 个 token，每页 {page}",
+        "  {kind}：{layers} 层，每块 {block_size} 个 token，每页 {page}",
     ),
     "fit.weights_in": ("(weights in {layout})", "（权重改用 {layout}）"),
     "fit.awq_checkpoint": ("(a 4-bit AWQ checkpoint)", "（4 位 AWQ 权重）"),

@@ -126,6 +126,10 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "plot.memory": ("Memory per GPU (GiB)", "每张 GPU 的显存（GiB）"),
     "plot.capacity": ("GPU memory {capacity_bytes}", "GPU 显存 {capacity_bytes}"),
     "plot.budget": ("engine budget {budget_bytes}", "引擎预算 {budget_bytes}"),
+    "plot.budget_above": (
+        "engine budget {budget_bytes}\nabove the {before_bytes} in use before",
+        "引擎预算 {budget_bytes}\n从启动前已占用的 {before_bytes} 算起",
+    ),
     "plot.no_cjk_font": (
         "No Chinese font is installed, so the plot is labelled in English "
         "(install one such as Noto Sans CJK).",

@@ -55,6 +55,9 @@ _FILLS: Final = {
     "kv": _ACCENT,
     "free": "#f3f4f6",
 }
+_LEFT: Final = 0.02
+"""Where headings begin, as a share of the picture's width."""
+
 _CURVES: Final = (_ACCENT, _INK, "#8a929b", "#5aa3c4", "#4a525c", "#b7bec6")
 
 
@@ -86,7 +89,8 @@ def plot_memory_bar(
         title: What the picture says.
         language: Of the axis; see :func:`usable_language`. Labels of the bars are used as given.
         budget_bytes: What the engine allows itself, None to draw no such line.
-        budget_base_bytes: What stands below it and is not part of it.
+        budget_base_bytes: What stands below it and is not part of it; the line is that much
+            higher and says so.
 
     Raises:
         TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
@@ -105,7 +109,12 @@ def plot_memory_bar(
             (capacity / GIB, message("plot.capacity", language, capacity_bytes=capacity), _INK)
         ]
         if budget_bytes is not None:
-            text = message("plot.budget", language, budget_bytes=budget_bytes)
+            text = message(
+                "plot.budget_above" if budget_base_bytes else "plot.budget",
+                language,
+                budget_bytes=budget_bytes,
+                **({"before_bytes": budget_base_bytes} if budget_base_bytes else {}),
+            )
             marks.append(((budget_base_bytes + budget_bytes) / GIB, text, _QUIET))
         for height, _, color in marks:
             style = "solid" if color == _INK else "dashed"
@@ -373,8 +382,8 @@ def _label_ends(axes: Axes, ends: Sequence[_Label]) -> None:
 def _dress(axes: Axes, *, title: str, y_label: str) -> None:
     """The quiet frame every plot has."""
     heading, _, detail = title.partition("\n")
-    axes.set_title(detail, loc="left", fontsize=9, color=_QUIET, pad=10, linespacing=1.35)
-    axes.figure.suptitle(heading, x=0.02, ha="left", fontsize=12, color=_INK, fontweight="bold")
+    _set_subtitle(axes, detail)
+    axes.figure.suptitle(heading, x=_LEFT, ha="left", fontsize=12, color=_INK, fontweight="bold")
     axes.set_ylabel(y_label, color=_QUIET, fontsize=9.5)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -385,6 +394,10 @@ def _dress(axes: Axes, *, title: str, y_label: str) -> None:
         label.set_color(_INK)
     axes.grid(axis="y", color="#e9ebee", linewidth=0.8, zorder=0)
     axes.set_axisbelow(True)
+
+
+def _set_subtitle(axes: Axes, text: str, left: float = 0.0) -> None:
+    axes.set_title(text, loc="left", x=left, fontsize=9, color=_QUIET, pad=10, linespacing=1.35)
 
 
 def _cycle(count: int) -> list[str]:
@@ -423,10 +436,22 @@ def _figure(*, width: float, height: float) -> Figure:
 def _save(figure: Figure, file: Path) -> None:
     metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     kind = file.suffix.lower().lstrip(".")
+    _align_titles(figure)
     try:
         figure.savefig(file, format=kind, dpi=160, metadata=metadata.get(kind))
     except OSError as error:
         raise TokenroomError(f"the plot file {str(file)!r} cannot be written: {error}") from None
+
+
+def _align_titles(figure: Figure) -> None:
+    """Let what stands under the heading begin where the heading does."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # what was laid out stays where it is
+    if len(figure.axes) == 1:
+        axes = figure.axes[0]
+        place = axes.get_position()
+        left = (_LEFT - place.x0) / place.width
+        _set_subtitle(axes, axes.get_title(loc="left"), left)
 
 
 def _require_matplotlib() -> None:
