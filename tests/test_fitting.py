@@ -292,3 +292,32 @@ def test_a_result_shows_itself_in_a_line(llama: ModelSpec) -> None:
         "<FitResult meta-llama/Llama-3.1-8B-Instruct on 1 x h100-sxm-80gb, vllm"
     )
     assert ": fits, " in shown
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpu", "asked", "sentence"),
+    [
+        ("sglang", "m3-max", {}, "SGLang does not run on Apple M3 Max"),
+        ("sglang", "v100-sxm-32gb", {}, r"needs compute capability 7\.5"),
+        ("tensorrt-llm", "mi300x", {}, "TensorRT-LLM does not run on AMD"),
+        ("tensorrt-llm", "h100", {"weights": "q4_k_m"}, "reads no GGUF weights"),
+        ("sglang@abc", "h100", {}, "version is 'abc', which is no release"),
+        ("sglang@0.1", "h100", {}, r"known from 0\.3\.6 on"),
+        ("sglang", "h100", {"util": 0.5, "mem_fraction_static": 0.9}, "given twice, as 0.5 and"),
+        ("tensorrt-llm", "h100", {"context": 4096, "max_seq_len": 8192}, "given twice, as 4096"),
+        ("llama.cpp", "h100", {"context": 4096, "n_ctx": 8192}, "given twice, as 4096"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_refused(
+    llama: ModelSpec, engine: str, gpu: str, asked: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(TokenroomError, match=sentence):
+        fit(llama, gpu, engine=engine, **asked)
+
+
+def test_a_length_the_pool_cannot_hold_is_less_than_asked(llama: ModelSpec) -> None:
+    """TensorRT-LLM shortens max_seq_len to its pool; the question stays the length asked for."""
+    short = fit(llama, "h100", engine="tensorrt-llm", context=131072, util=0.1)
+    assert short.plan.max_model_len < short.request_tokens == 131072
+    assert (short.verdict, short.requests_running) == ("fits_with_less", 0)
+    assert fit(llama, "h100", engine="tensorrt-llm", context=131072).verdict == "fits"

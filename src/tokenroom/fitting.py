@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -303,7 +303,7 @@ def fit(
             f"settings is {shown(settings)}; give {policy.name}'s own settings object, or single "
             f"settings by name, such as max_model_len=8192"
         )
-    _check_once(given, engine_settings)
+    _check_once(policy, given, engine_settings)
     asked = policy.settings(settings, given | _frozen(engine_settings))
     check_bounds(asked)
     node = policy.place(_accelerator(gpu), count, asked, used_bytes)
@@ -312,7 +312,8 @@ def fit(
     draft = load_model(drafting) if drafting is not None else None
     deployment = policy.deploy(spec, node, asked, draft)
     plan = policy.plan(deployment)
-    longest = plan.max_model_len
+    # TensorRT-LLM shortens what its pool does not hold; the question remains what was asked.
+    longest = max(plan.max_model_len, context or 0)
     if request_tokens is not None and request_tokens > longest:
         raise DeploymentError(
             f"request_tokens is {request_tokens}; the engine refuses requests beyond max_model_len "
@@ -384,14 +385,33 @@ def _frozen(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _check_once(given: Mapping[str, Any], engine_settings: Mapping[str, Any]) -> None:
-    """Refuse a setting given under two names with different values."""
-    for name in given.keys() & engine_settings.keys():
-        if given[name] != engine_settings[name]:
+def _check_once(
+    policy: Engine, given: Mapping[str, Any], engine_settings: Mapping[str, Any]
+) -> None:
+    """Refuse a setting given twice with different values, be it under two of its names."""
+    if not given or not engine_settings:
+        return
+    ours = _own_names(policy, given)
+    for own, (name, value) in _own_names(policy, engine_settings).items():
+        if own in ours and ours[own][1] != value:
+            other = ours[own][0]
+            also = f" and, as {name}," if name != other else " and"
             raise DeploymentError(
-                f"{name} is given twice, as {given[name]!r} and as "
-                f"{engine_settings[name]!r}; give one"
+                f"{other} is given twice, as {ours[own][1]!r}{also} as {value!r}; give one"
             )
+
+
+def _own_names(policy: Engine, settings: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """The engine's own field that each setting sets, with the name and value it was given by."""
+    unset = policy.settings(None, {})
+    found = {}
+    for name, value in settings.items():
+        made = policy.settings(None, {name: value})
+        for field in fields(made):
+            held = getattr(made, field.name)
+            if held is not None and held != getattr(unset, field.name):
+                found[field.name] = (name, held)
+    return found
 
 
 def _check_node(node: Node) -> None:

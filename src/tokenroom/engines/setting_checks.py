@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import fields
 from functools import cache
 from operator import attrgetter
 from typing import Any, Final
 
 from tokenroom.errors import DeploymentError, shown
+from tokenroom.hardware.accelerator import Accelerator
 
 MAX_ACCELERATORS: Final = 65_536
 """Most accelerators of one deployment."""
@@ -168,6 +169,36 @@ def _largest(name: str) -> int:
     if name.endswith(_ACCELERATOR_COUNTS):
         return MAX_ACCELERATORS
     return MAX_GRAPH_SIZE if "graph" in name else MAX_NUMBER
+
+
+def check_accelerator(
+    engine: str,
+    accelerator: Accelerator,
+    vendors: Container[str],
+    least: tuple[int, int] | None = None,
+) -> None:
+    """Refuse accelerators that an engine has no kernels for; the user's own are let through.
+
+    Args:
+        engine: Its name, for the error.
+        accelerator: The accelerator.
+        vendors: Those it runs on.
+        least: The least CUDA compute capability it is built for.
+
+    Raises:
+        DeploymentError: It does not run there.
+    """
+    if accelerator.vendor != "unknown" and accelerator.vendor not in vendors:
+        raise DeploymentError(
+            f"{engine} does not run on {accelerator.name}; name another GPU, or another engine"
+            + (" such as llama.cpp" if accelerator.vendor == "apple" else "")
+        )
+    capability = accelerator.compute_capability
+    if least and accelerator.vendor == "nvidia" and capability and capability < least:
+        raise DeploymentError(
+            f"{engine} needs compute capability {least[0]}.{least[1]} and {accelerator.name} has "
+            f"{capability[0]}.{capability[1]}; name a newer GPU, or another engine"
+        )
 
 
 def check_share(name: str, value: Any) -> None:

@@ -21,7 +21,12 @@ from tokenroom.engines.policy import (
     Reservation,
     StageMemory,
 )
-from tokenroom.engines.setting_checks import check_count, check_share, renamed
+from tokenroom.engines.setting_checks import (
+    check_accelerator,
+    check_count,
+    check_share,
+    renamed,
+)
 from tokenroom.engines.sglang.backends import has_states
 from tokenroom.engines.sglang.cells import cells_of
 from tokenroom.engines.sglang.compressed import compressed_costs, compressed_pools, is_compressed
@@ -87,6 +92,9 @@ _FIELDS: Final = tuple(item.name for item in fields(SGLangSettings))
 _MULTIMODAL_CACHE_BYTES: Final = 100 * MIB
 _POSITION_BYTES: Final = 4
 _ROW_EXTRA: Final = 4
+_VENDORS: Final = frozenset({"nvidia", "amd", "intel", "huawei", "google"})
+_LEAST_CAPABILITY: Final = (7, 5)
+"""Of the kernels it is built with (sgl-kernel, FlashInfer)."""
 _LORA_ROLES: Final = frozenset({Role.LINEAR, Role.ROUTER})
 
 
@@ -208,6 +216,7 @@ class SGLangPolicy:
         Raises:
             DeploymentError: SGLang would refuse the settings.
         """
+        check_accelerator("SGLang", node.accelerator, _VENDORS, _LEAST_CAPABILITY)
         if settings.quantization is not None and spec.quantization is None:
             spec = _loaded_as(spec, settings.quantization)
         resolved = resolve(settings, spec, node)

@@ -14,6 +14,10 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
+from tokenroom.errors import DeploymentError, shown
+
+_OLDEST: Final = (0, 3, 6)
+_RELEASE: Final = re.compile(r"\d+(\.\d+)+")
 NEWEST_VERSION: Final = "0.5.23"
 """The newest SGLang whose sources were read."""
 
@@ -143,7 +147,16 @@ def version_numbers(text: str) -> tuple[int, ...]:
 def rules_for(text: str | None) -> VersionRules:
     """The rules of a version; the newest read when none is named."""
     name = text or NEWEST_VERSION
+    if not _RELEASE.match(name):
+        raise DeploymentError(
+            f"version is {shown(name)}, which is no release of SGLang; write one such as "
+            f"{NEWEST_VERSION}"
+        )
     version = version_numbers(name)
+    if version < _OLDEST:
+        raise DeploymentError(
+            f"version is {name}; SGLang's rules are known from {'.'.join(map(str, _OLDEST))} on"
+        )
     if version < (0, 4, 9):
         vision = VisionRule.NONE
     elif version < (0, 4, 10):

@@ -19,6 +19,7 @@ from tokenroom.engines.policy import (
     Reservation,
     StageMemory,
 )
+from tokenroom.engines.setting_checks import check_accelerator
 from tokenroom.engines.tensorrt_llm.kv_pools import Pools, StageCache, cut_pools, stage_cache
 from tokenroom.engines.tensorrt_llm.memory import (
     activation,
@@ -39,6 +40,7 @@ from tokenroom.memory.rank_weights import Place, rank_weights, split_layers
 from tokenroom.models.spec import Layer, ModelSpec, MoEFFN
 
 _HOPPER: Final = (9, 0)
+_VENDORS: Final = frozenset({"nvidia"})
 
 
 class TensorRTPolicy:
@@ -133,6 +135,11 @@ class TensorRTPolicy:
         Raises:
             DeploymentError: The engine would refuse the settings.
         """
+        check_accelerator("TensorRT-LLM", node.accelerator, _VENDORS)
+        if spec.quantization == "gguf":
+            raise DeploymentError(
+                "TensorRT-LLM reads no GGUF weights; give another layout, or engine llama.cpp"
+            )
         resolved = resolve(settings, spec, node)
         return Deployment(
             engine=self.name,

@@ -186,7 +186,10 @@ def _notices(
     number = tuple(int(part) for part in resolved.version.split("."))
     if number > NEWEST.version:
         found.append(
-            Notice(key="version_newer", values={"version": resolved.version, "newest": _NEWEST})
+            Notice(
+                key="version_newer",
+                values={"engine": "vLLM", "version": resolved.version, "newest": _NEWEST},
+            )
         )
     if accelerator.vendor not in ("nvidia", "unknown"):
         found.append(Notice(key="vendor_unmeasured", values={"vendor": accelerator.vendor}))
