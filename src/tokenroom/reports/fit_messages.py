@@ -161,8 +161,9 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "plot.tokens": ("max_model_len (tokens)", "max_model_len（token）"),
     "plot.requests": ("requests asked for at once", "要求的并发请求数"),
     "notice.version_newer": (
-        "vLLM {version} is newer than what is known ({newest}); the rules of {newest} were used",
-        "vLLM {version} 比已知版本（{newest}）更新；按 {newest} 的规则计算",
+        "{engine} {version} is newer than what is known ({newest}); the rules of {newest} were "
+        "used",
+        "{engine} {version} 比已知版本（{newest}）更新；按 {newest} 的规则计算",
     ),
     "notice.gpus_unused": (
         "GPUs used: {used} of {count}; larger parallel sizes would use the rest",
