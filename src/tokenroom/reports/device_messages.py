@@ -15,6 +15,11 @@ DEVICE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "device.generation": ("of it in a decode step", "其中解码一步所需"),
     "device.output": ("output buffer", "输出缓冲区（output buffer）"),
     "device.driver": ("driver, libraries, others", "驱动、库及其他进程"),
+    "notice.draft_left_out": (
+        "the draft model {model} is not counted: it takes {weights_bytes} of weights, and a KV "
+        "cache and a compute buffer of its own",
+        "未计入草稿模型 {model}：其权重为 {weights_bytes}，另有自己的 KV 缓存与计算缓冲区",
+    ),
     "device.longest": (
         "The longest n_ctx a slot that starts when asked for: {longest} tokens",
         "明确指定时能够启动的最大每槽 n_ctx：{longest} 个 token",

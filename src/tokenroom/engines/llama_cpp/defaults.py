@@ -415,7 +415,11 @@ def _one_of(name: str, value: Any, known: tuple[str, ...], more: str = "") -> st
 
 
 def _ollama_context(node: Node) -> tuple[int, str]:
-    """Ollama's default length by the memory of all accelerators (docs/context-length.mdx)."""
+    """Ollama's default length by the memory of all accelerators (server/routes.go).
+
+    Its documents say 24 and 48 GiB; the server compares with a GiB less, so that cards of that
+    size, which report a little under it, count.
+    """
     total = node.count * node.accelerator.memory_bytes
-    length = 4096 if total < 24 * GIB else 32768 if total < 48 * GIB else 262144
-    return length, "Ollama's default for this much memory: 4k, 32k from 24 GiB, 256k from 48 GiB"
+    length = 4096 if total < 23 * GIB else 32768 if total < 47 * GIB else 262144
+    return length, "Ollama's default for this much memory: 4k, 32k from 23 GiB, 256k from 47 GiB"

@@ -39,6 +39,7 @@ from tokenroom.engines.policy import (
 from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.memory.ledger import Line
+from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.spec import ModelSpec, MoEFFN
 
 _SETTING_NAMES: Final = frozenset(item.name for item in fields(LlamaCppSettings))
@@ -436,7 +437,9 @@ def _notices(settings: LlamaCppSettings, draft: ModelSpec | None) -> tuple[Notic
             Notice(key="ignored_flags", values={"flags": ", ".join(settings.ignored_flags)})
         )
     if draft is not None:
-        found.append(Notice(key="draft_not_counted", values={"method": "--model-draft"}))
+        size = checkpoint_weights(draft).total_bytes
+        values = {"model": draft.name, "weights_bytes": size}
+        found.append(Notice(key="draft_left_out", values=values))
     if settings.mmproj is not None:
         found.append(Notice(key="projector_not_counted", values={"file": settings.mmproj}))
     return tuple(found)
