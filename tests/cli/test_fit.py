@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
+from rich.cells import cell_len
 
 from tokenroom.cli.main import main
 from tokenroom.reports.fit_json import schema_text
@@ -41,6 +42,58 @@ def test_chinese_by_option_and_by_environment(
     _, by_environment, _ = run(capsys, *SMALL)
     assert by_option == by_environment
     assert "放得下" in by_option
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["llama-3.1-70b", "--gpu", "h100", "--explain"],
+        ["llama-3.1-8b", "--gpu", "mi300x", "--gpus", "2", "--tp", "1", "--concurrency", "11"],
+        ["llama-3.1-8b", "--gpu", "t4", "--engine", "transformers", "--explain"],
+        ["llama-3.1-8b", "--gpu", "4090", "--engine", "llama.cpp", "--explain"],
+    ],
+)
+def test_lines_in_a_pipe_are_short_and_end_in_no_blanks(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], language: str
+) -> None:
+    _, out, _ = run(capsys, *arguments, "--lang", language)
+    for line in out.splitlines():
+        assert cell_len(line) <= 80
+        assert line == line.rstrip()
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_what_a_change_costs_stays_under_it(
+    capsys: pytest.CaptureFixture[str], language: str
+) -> None:
+    _, out, _ = run(capsys, "llama-3.1-70b", "--gpu", "h100", "--lang", language)
+    changes = out[out.index("--max-model-len") - 2 :].splitlines()
+    assert len(changes) > 6
+    assert all(line.startswith(("  --", " " * 6)) for line in changes)
+
+
+def test_warnings_hang_under_their_text(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, *SMALL, "--engine", "transformers")
+    lines = out.splitlines()
+    warning = next(place for place, line in enumerate(lines) if line.startswith("warning: "))
+    assert lines[warning + 1].startswith(" " * len("warning: "))
+
+
+def test_estimates_of_nothing_have_no_row(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, *SMALL, "--engine", "paged")
+    assert "KV pool" in out
+    assert "CUDA graphs" not in out
+    assert "0.00 … 0.00" not in out
+
+
+def test_a_sweep_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, *SMALL, "--sweep", "concurrency=1..8")
+    _, _, heading, *rows = out.splitlines()
+    assert "other" in heading
+    for row in rows:
+        *parts, total = (float(figure) for figure in row.split()[3:])
+        assert sum(parts) == pytest.approx(total, abs=0.03)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 """Every sentence and label that a person reads, in English and in Chinese, by key.
 
 A text names its values in braces. How a value is written follows from its name: ``*_bytes`` as
-GiB, whole numbers with thousands separators, a ``kind`` of layers or a ``vendor`` by the text of
-that name, everything else as it is. Both languages of a key hold the same names; a test sees to
-that and to every key the code uses. English texts are written for many of everything; what there
-is one of is put in the singular.
+GiB, whole numbers with thousands separators, a ``kind`` of layers, a ``phase`` or a ``vendor`` by
+the text of that name, everything else as it is. Both languages of a key hold the same names; a
+test sees to that and to every key the code uses. English texts are written for many of everything;
+what there is one of is put in the singular.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def _singular(text: str) -> str:
 
 
 def _written(name: str, value: object, language: Language) -> object:
-    if name in ("kind", "vendor") and isinstance(value, str):
+    if name in ("kind", "phase", "vendor") and isinstance(value, str):
         known = f"{name}.{value.replace(' ', '_')}"
         return message(known, language) if known in MESSAGES else value.replace("_", " ")
     if isinstance(value, bool) or not isinstance(value, int | float):
