@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tokenroom.engines.policy import Setting
+from tokenroom.engines.setting_checks import check_choice
 from tokenroom.engines.sglang import backends
 from tokenroom.engines.sglang.cells import check_kv_type
 from tokenroom.engines.sglang.compressed import RUNNING_REQUESTS, WINDOW_RATIO, is_compressed
@@ -32,6 +33,21 @@ _DTYPES: Final = {"half": "float16", "float": "float32"}
 _DRAFT_RUNNING: Final = 48
 _MAX_PREFILL_TOKENS: Final = 16384
 _DEFAULT_CONTEXT: Final = 2048
+_ALGORITHMS: Final = (
+    *(
+        "EAGLE",
+        "EAGLE3",
+        "NEXTN",
+        "MTP",
+        "STANDALONE",
+        "NGRAM",
+        "LOOKAHEAD",
+        "DFLASH",
+        "DSPARK",
+        "FROZEN_KV_MTP",
+    ),
+)
+"""Values of ``--speculative-algorithm`` (``speculative/spec_info.py``) of any version read."""
 _ONE_BRANCH: Final = frozenset(
     {
         *("DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV2ForCausalLM"),
@@ -314,6 +330,7 @@ def _speculation(
     if algorithm is None:
         return None, 0, 0, None
     algorithm = algorithm.upper()
+    check_choice("speculative_algorithm", algorithm, _ALGORITHMS)
     if algorithm in ("NEXTN", "MTP"):
         algorithm = "EAGLE"
     if algorithm == "NGRAM":
