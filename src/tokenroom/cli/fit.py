@@ -285,7 +285,7 @@ def _lengths(text: str | None) -> str | None:
 
 def _command(words: tuple[str, ...], options: dict[str, Any]) -> tuple[ParsedCommand | None, str]:
     """The engine's own command, when there is one, and the model's name."""
-    from tokenroom.engines.registry import command_parser, engine_started_by, program_names
+    from tokenroom.engines.registry import chosen_start, command_parser, program_names
 
     from_file: Path | None = options["from_file"]
     named, _, version = (options["engine"] or "").strip().lower().partition("@")
@@ -314,17 +314,18 @@ def _command(words: tuple[str, ...], options: dict[str, Any]) -> tuple[ParsedCom
             "no model is given; name one (tokenroom fit llama-3.1-8b --gpu h100), or an engine's "
             "command after -- (tokenroom fit --gpu h100 -- vllm serve MODEL)"
         )
-    started = engine_started_by(text, os.environ)
+    started, chosen = chosen_start(
+        text, os.environ, service=options["service"], engine=named or None
+    )
     if options["engine"] is not None and named != started:
         raise CommandLineError(
             f"--engine is {options['engine']!r} and the command starts {started}; leave --engine "
             f"out, or give only its version ({started}@VERSION)"
         )
     parsed = command_parser(started)(
-        text,
+        chosen,
         environment=os.environ,
         allow_files=True,
-        service=options["service"],
         version=version or None,
     )
     return parsed, parsed.model

@@ -61,6 +61,23 @@ class ParsedCommand:
     weights: str | None = None
 
 
+class LaunchWords(tuple[str, ...]):
+    """Words of a launch that is unwrapped already, with what else is known of it.
+
+    Attributes:
+        launch: The launch itself.
+    """
+
+    launch: Launch
+
+    @classmethod
+    def of(cls, launch: Launch) -> LaunchWords:
+        """The words of a launch, for a reader of one engine's command lines."""
+        words = cls(launch.words)
+        words.launch = launch
+        return words
+
+
 def read_launches(
     command: str | Sequence[str], environment: Mapping[str, str] | None = None
 ) -> list[Launch]:
@@ -74,6 +91,8 @@ def read_launches(
         CommandLineError: Quotes do not close, or YAML that looks like a deployment is damaged.
     """
     outer = dict(environment or {})
+    if isinstance(command, LaunchWords):
+        return [command.launch]
     if not isinstance(command, str):
         words = [str(word) for word in command]
         if len(words) != 1 or not re.search(r"\s", words[0]):

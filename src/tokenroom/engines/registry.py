@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
+from re import match
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from tokenroom.engines.policy import Engine
+from tokenroom.engines.start_files import is_modelfile
 from tokenroom.errors import CommandLineError, DeploymentError
 
 if TYPE_CHECKING:
@@ -28,14 +30,19 @@ class _Row:
         policy: (module, attribute) of its policy.
         parser: Module whose ``parse_command`` reads its command lines, None when it has none.
         programs: Words of a command that start it: a program's file name or a Python module.
+        starts: Pattern of a program and its first arguments that start it with a model; other
+            commands of those programs are clients, downloads and installations.
         images: What the name of its container image holds.
+        own_entry: Its image starts it without a program being named.
     """
 
     title: str
     policy: tuple[str, str]
     parser: str | None = None
     programs: tuple[str, ...] = ()
+    starts: str = ""
     images: tuple[str, ...] = ()
+    own_entry: bool = False
 
 
 _DEFAULT: Final = "vllm"
@@ -45,7 +52,10 @@ _ENGINES: Final[Mapping[str, _Row]] = {
         policy=("tokenroom.engines.vllm.policy", "VLLM"),
         parser="tokenroom.engines.vllm.arguments",
         programs=("vllm",),
+        starts=r"(\S*/)?vllm(\.exe)? (serve|run-batch|bench (latency|throughput|startup))( |$)"
+        r"|-m vllm(\.entrypoints\.|\.scripts| )|(\S*/)?benchmark_(latency|throughput)\.py( |$)",
         images=("vllm",),
+        own_entry=True,
     ),
     "transformers": _Row(
         title="transformers",
@@ -56,6 +66,7 @@ _ENGINES: Final[Mapping[str, _Row]] = {
         policy=("tokenroom.engines.tensorrt_llm.policy", "TENSORRT_LLM"),
         parser="tokenroom.engines.tensorrt_llm.arguments",
         programs=("trtllm-serve", "trtllm-bench", "tensorrt_llm"),
+        starts=r"(\S*/)?trtllm-(serve|bench)( |$)|-m tensorrt_llm\.commands\.",
         images=("tensorrt-llm", "tensorrt_llm", "trtllm"),
     ),
     "contiguous": _Row(
@@ -71,6 +82,8 @@ _ENGINES: Final[Mapping[str, _Row]] = {
         policy=("tokenroom.engines.sglang.policy", "SGLANG"),
         parser="tokenroom.engines.sglang.arguments",
         programs=("sglang",),
+        starts=r"(\S*/)?sglang(\.exe)? serve( |$)|\S*sglang\S*/launch_server\.py( |$)"
+        r"|-m sglang\.(launch_server|bench_one_batch|bench_offline_throughput|srt\.server)( |$)",
         images=("sglang",),
     ),
     "llama.cpp": _Row(
@@ -78,7 +91,10 @@ _ENGINES: Final[Mapping[str, _Row]] = {
         policy=("tokenroom.engines.llama_cpp.policy", "LLAMA_CPP"),
         parser="tokenroom.engines.llama_cpp.arguments",
         programs=("llama-server", "llama-cli", "llama-run", "llama-bench", "ollama", "FROM"),
+        starts=r"(\S*/)?llama-(server|cli|run|completion|bench|mtmd-cli)(\.exe)?( |$)"
+        r"|(\S*/)?ollama(\.exe)? (run|create)( |$)",
         images=("llama.cpp", "ollama"),
+        own_entry=True,
     ),
 }
 
@@ -150,11 +166,106 @@ def engine_started_by(
     """
     from tokenroom.engines.command_line import read_launches  # only commands need it
 
+    if isinstance(command, str) and is_modelfile(command):
+        return "llama.cpp"
     for launch in read_launches(command, environment):
         name = _program_engine(launch)
         if name is not None:
             return name
     return _DEFAULT
+
+
+def chosen_start(
+    command: str | Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    *,
+    service: str | None = None,
+    engine: str | None = None,
+) -> tuple[str, str | Sequence[str]]:
+    """The engine that a command or deployment file starts, and what its parser is to read.
+
+    Every launch counts, whatever engine it is of; one that is chosen is read alone.
+
+    Args:
+        command: Text of any accepted form, or words.
+        environment: Variables known from outside.
+        service: Name of the service or container to take.
+        engine: Name of the engine to take launches of, when some are.
+
+    Raises:
+        CommandLineError: The text cannot be taken apart, several launches are left to choose
+            from, or none has the name.
+    """
+    from tokenroom.engines.command_line import LaunchWords, read_launches
+
+    if isinstance(command, str) and is_modelfile(command):
+        if service is not None:
+            raise CommandLineError(
+                f"--service is {service!r}, and a Modelfile has no services; leave --service out"
+            )
+        return "llama.cpp", command
+    launches = read_launches(command, environment)
+    started = [(name, launch) for launch in launches if (name := _started(launch)) is not None]
+    if service is not None:
+        started = _of_service(service, launches, started)
+    elif engine is not None:
+        started = [found for found in started if found[0] == engine] or started
+    if not started:
+        return engine_started_by(command, environment), command
+    name, chosen = started[0]
+    different = {(found, launch.words, launch.image): launch for found, launch in started}
+    if len(different) > 1:
+        seen = ", ".join(
+            f"{launch.name or ' '.join(launch.words)[:60]} ({engine_title(found)})"
+            for (found, *_), launch in different.items()
+        )
+        way = "choose one with --service NAME" if chosen.name else "keep one of them"
+        raise CommandLineError(f"{len(different)} engines are started: {seen}; {way}")
+    return name, LaunchWords.of(chosen)
+
+
+def _of_service(
+    service: str, launches: Sequence[Launch], started: Sequence[tuple[str, Launch]]
+) -> list[tuple[str, Launch]]:
+    """The launches that start an engine and have that name, of which there is at least one."""
+    found = [item for item in started if service in _names(item[1])]
+    if found:
+        return found
+    if not any(launch.name for launch in launches):
+        raise CommandLineError(
+            f"--service is {service!r}, which chooses in a deployment file, and this is a command "
+            f"without services; leave --service out"
+        )
+    known = ", ".join(f"{launch.name} ({engine_title(name)})" for name, launch in started)
+    if any(service in _names(launch) for launch in launches):
+        raise CommandLineError(
+            f"service {service} starts no engine that is known here; those that do: "
+            f"{known or 'none'}"
+        )
+    names = ", ".join(launch.name for launch in launches if launch.name)
+    raise CommandLineError(f"no service {service}; there is {known or names}")
+
+
+def _names(launch: Launch) -> tuple[str, ...]:
+    """What a launch may be called: its whole name, its container's, its workload's."""
+    name = launch.name
+    return (name, name.rsplit("/", 1)[-1], name.split("/", 1)[0].rsplit(" ", 1)[-1])
+
+
+def _started(launch: Launch) -> str | None:
+    """The engine that a launch starts with a model, by its words or else its image."""
+    for index, word in enumerate(launch.words):
+        if word != launch.image:
+            text = " ".join(launch.words[index : index + 4])
+            for name, row in _ENGINES.items():
+                if row.starts and match(row.starts, text):
+                    return name
+    image = (launch.image or "").lower()
+    only_flags = any(word.startswith("--") for word in launch.words[:1])
+    for name, row in _ENGINES.items():
+        if any(part in image for part in row.images):
+            return name if only_flags or (row.own_entry and launch.image_entrypoint) else None
+    return None
 
 
 def command_parser(engine: str) -> CommandParser:

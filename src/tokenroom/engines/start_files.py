@@ -1,4 +1,4 @@
-"""Commands inside systemd units and Dockerfiles, as shell text and launches."""
+"""Commands inside systemd units and Dockerfiles, as shell text and launches; Modelfiles known."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ _ENVIRONMENT: Final = re.compile(r"^[ \t]*Environment[ \t]*=[ \t]*(.*)$", re.M)
 _DOCKERFILE: Final = re.compile(r"^[ \t]*FROM[ \t]+\S", re.M | re.I)
 _INSTRUCTION: Final = re.compile(r"^[ \t]*(FROM|ENV|CMD|ENTRYPOINT)[ \t]+(.*)$", re.M | re.I)
 _STARTS: Final = re.compile(r"^[ \t]*(CMD|ENTRYPOINT)[ \t]+\S", re.M | re.I)
+_MODELFILE: Final = re.compile(
+    r"^(FROM|PARAMETER|TEMPLATE|SYSTEM|LICENSE|MESSAGE|ADAPTER|REQUIRES|RENDERER|PARSER)\b"
+)
 _CONTINUED: Final = re.compile(r"\\[ \t]*\n")
 
 
@@ -38,6 +41,15 @@ def unit_command(text: str) -> str:
 def is_dockerfile(text: str) -> bool:
     """Whether a text is a Dockerfile that starts something (a Modelfile has FROM alone)."""
     return _DOCKERFILE.search(text) is not None and _STARTS.search(text) is not None
+
+
+def is_modelfile(text: str) -> bool:
+    """Whether a text is a Modelfile of Ollama, with or without the FROM line that it needs."""
+    if is_dockerfile(text):
+        return False
+    lines = (line.strip() for line in text.splitlines())
+    first = next((line for line in lines if line and not line.startswith("#")), "")
+    return _DOCKERFILE.search(text) is not None or _MODELFILE.match(first) is not None
 
 
 def read_dockerfile(text: str, variables: Mapping[str, str]) -> Launch:
