@@ -45,6 +45,7 @@ _ALGORITHMS: Final = (
         "DFLASH",
         "DSPARK",
         "FROZEN_KV_MTP",
+        "UNO",
     ),
 )
 """Values of ``--speculative-algorithm`` (``speculative/spec_info.py``) of any version read."""
