@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from tokenroom.reports.console import Paragraph, _broken, console, draw_bar, print_json
+from tokenroom.reports.console import Paragraph, console, draw_bar, line_spans, print_json
 from tokenroom.reports.figures import KINDS, Bar, BarSegment
 from tokenroom.reports.messages import Language, printable
 from tokenroom.units import GIB
@@ -135,7 +135,7 @@ def test_numbers_stay_with_their_units(length: int) -> None:
     text = (
         "字" * length + "可容 445,024 个 token，共 14.87 GiB，每张 GPU 的显存；可同时运行 3 个请求"
     )
-    lines = [text[low:high] for low, high in _broken(text, 40, 0, 2)]
+    lines = [text[low:high] for low, high in line_spans(text, 40, 0, 2)]
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
     for line in lines:
         assert not line.endswith(("024", "87", "3", "个 "))
@@ -153,5 +153,5 @@ def test_an_address_is_broken_after_a_slash(capsys: Capture) -> None:
 
 @given(st.text(), st.integers(min_value=1, max_value=30))
 def test_breaking_loses_nothing_but_blanks(text: str, width: int) -> None:
-    lines = [text[low:high] for low, high in _broken(text, width, 0, 0)]
+    lines = [text[low:high] for low, high in line_spans(text, width, 0, 0)]
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")

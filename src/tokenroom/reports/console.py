@@ -133,14 +133,16 @@ class Paragraph:
 
         indents = (len(self._first), len(self._rest))
         indent = self._first
-        for low, high in _broken(self._text.plain, options.max_width, *indents):
+        for low, high in line_spans(self._text.plain, options.max_width, *indents):
             line = Text(indent, no_wrap=True, overflow="ignore")
             line.append_text(self._text[low:high])
             yield line
             indent = self._rest
 
 
-_KEPT: Final = re.compile(r"(?<=\d) (?=[KMGT]i?B\b|[%x]|[\u4e00-\u9fff])|(?<=个) (?=token)")
+_KEPT: Final = re.compile(
+    r"(?<=\d) (?=[KMGT]i?B\b|tokens?\b|[%x]|[\u4e00-\u9fff])|(?<=个) (?=token)"
+)
 """Blanks between a number and its unit."""
 
 _WIDE: Final = "[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]"
@@ -153,7 +155,7 @@ _BREAKS: Final = re.compile(
 )
 
 
-def _broken(text: str, width: int, first: int, rest: int) -> Iterator[tuple[int, int]]:
+def line_spans(text: str, width: int, first: int = 0, rest: int = 0) -> Iterator[tuple[int, int]]:
     """Where each line of a text begins and ends; ``first`` and ``rest`` are indents."""
     from rich.cells import cell_len
 

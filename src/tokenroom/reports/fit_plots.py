@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import wrap
 from typing import Final
 
 from tokenroom.engines.registry import engine_title
 from tokenroom.fitting import FitResult
 from tokenroom.growth import SweepPoint
+from tokenroom.reports.console import line_spans
 from tokenroom.reports.figures import Curve
 from tokenroom.reports.fit_text import distinct_stages, stage_bar, verdict_reason
 from tokenroom.reports.messages import Language, message
@@ -153,5 +153,5 @@ def _title(result: FitResult, language: Language) -> str:
         version=deployment.version,
     )
     verdict = message(f"fit.verdict.{result.verdict}", language)
-    answer = message("fit.colon", language) + verdict_reason(result, language)
-    return title + "\n" + "\n".join(wrap(verdict + answer, _TITLE_COLUMNS))
+    answer = verdict + message("fit.colon", language) + verdict_reason(result, language)
+    return "\n".join((title, *(answer[a:b] for a, b in line_spans(answer, _TITLE_COLUMNS))))
