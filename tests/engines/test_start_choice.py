@@ -103,3 +103,9 @@ spec:
 
 def test_quotes_in_a_modelfile_are_text() -> None:
     assert started(MODELFILE) == ("llama.cpp", "llama3.1:8b")
+
+
+def test_an_image_of_ollama_is_read_by_its_entry_point() -> None:
+    text = "services:\n  o:\n    image: ollama/ollama\n    command: serve\n"
+    with pytest.raises(CommandLineError, match="the command names no model; give it as ollama"):
+        started(text, "o")

@@ -6,7 +6,7 @@ One row an engine: where its policy is, what programs start it, and who reads it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from re import match
@@ -221,6 +221,8 @@ def chosen_start(
         )
         way = "choose one with --service NAME" if chosen.name else "keep one of them"
         raise CommandLineError(f"{len(different)} engines are started: {seen}; {way}")
+    if chosen.image_entrypoint and "ollama" in (chosen.image or "").lower():
+        chosen = replace(chosen, words=("ollama", *chosen.words))  # its image's entry point
     return name, LaunchWords.of(chosen)
 
 

@@ -18,8 +18,10 @@ _DOCKERFILE: Final = re.compile(r"^[ \t]*FROM[ \t]+\S", re.M | re.I)
 _INSTRUCTION: Final = re.compile(r"^[ \t]*(FROM|ENV|CMD|ENTRYPOINT)[ \t]+(.*)$", re.M | re.I)
 _STARTS: Final = re.compile(r"^[ \t]*(CMD|ENTRYPOINT)[ \t]+\S", re.M | re.I)
 _MODELFILE: Final = re.compile(
-    r"^(FROM|PARAMETER|TEMPLATE|SYSTEM|LICENSE|MESSAGE|ADAPTER|REQUIRES|RENDERER|PARSER)\b"
+    r"^(FROM|PARAMETER|TEMPLATE|SYSTEM|LICENSE|MESSAGE|ADAPTER|DRAFT|REQUIRES|RENDERER|PARSER)$"
 )
+_FROM_LINE: Final = re.compile(r"^[ \t]*FROM[ \t]+\S", re.M)
+_PYTHON_IMPORT: Final = re.compile(r"from\s+\S+\s+import\b")
 _CONTINUED: Final = re.compile(r"\\[ \t]*\n")
 
 
@@ -47,9 +49,14 @@ def is_modelfile(text: str) -> bool:
     """Whether a text is a Modelfile of Ollama, with or without the FROM line that it needs."""
     if is_dockerfile(text):
         return False
-    lines = (line.strip() for line in text.splitlines())
+    lines = (line.strip() for line in text.removeprefix("\ufeff").splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")
-    return _DOCKERFILE.search(text) is not None or _MODELFILE.match(first) is not None
+    word = first.split(None, 1)[0] if first else ""
+    if _PYTHON_IMPORT.match(first):
+        return False
+    return _MODELFILE.match(word.upper() if word.lower() == "from" else word) is not None or (
+        re.fullmatch(r"[A-Z]{2,}", word) is not None and _FROM_LINE.search(text) is not None
+    )
 
 
 def read_dockerfile(text: str, variables: Mapping[str, str]) -> Launch:

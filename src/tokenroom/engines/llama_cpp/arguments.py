@@ -21,9 +21,10 @@ from tokenroom.engines.llama_cpp.flags import (
     KNOWN_SWITCHES,
     KNOWN_VALUES,
 )
+from tokenroom.engines.llama_cpp.modelfile import read_modelfile
 from tokenroom.engines.llama_cpp.settings import LlamaCppSettings
 from tokenroom.engines.shell import hole_in, hole_sentence
-from tokenroom.engines.start_files import is_dockerfile
+from tokenroom.engines.start_files import is_modelfile
 from tokenroom.errors import CommandLineError
 from tokenroom.files import read_bounded_text
 
@@ -61,7 +62,7 @@ def parse_command(
         CommandLineError: Nothing runs llama.cpp, no model is named, or a flag holds what llama.cpp
             refuses.
     """
-    if isinstance(command, str) and _is_modelfile(command):
+    if isinstance(command, str) and is_modelfile(command):
         return _modelfile(command, {}, version)
     launches = read_launches(command, environment)
     for launch in launches:
@@ -357,32 +358,22 @@ def _ollama_model(name: str) -> tuple[str, str | None, tuple[str, ...]]:
     return f"{family}:{tag}" if tag else family, layout, (note,)
 
 
-def _is_modelfile(command: str) -> bool:
-    from_line = re.search(r"^\s*FROM\s+\S", command, re.M | re.I)
-    return from_line is not None and not is_dockerfile(command)
-
-
 def _modelfile(text: str, variables: Mapping[str, str], version: str | None) -> ParsedCommand:
-    """``FROM`` and ``PARAMETER`` lines of a Modelfile."""
-    model = None
-    parameters: dict[str, str] = {}
-    for line in text.splitlines():
-        parts = line.strip().split(None, 2)
-        if len(parts) >= 2 and parts[0].upper() == "FROM":
-            model = line.strip().split(None, 1)[1].strip().strip("\"'")
-        elif len(parts) == 3 and parts[0].upper() == "PARAMETER":
-            parameters[parts[1].lower()] = parts[2].strip()
-    if not model:
-        raise CommandLineError("the Modelfile has no FROM line; add FROM ./model.gguf")
-    settings = _ollama_settings(parameters, variables, version)
-    model, layout, notes = _ollama_model(model)
+    """A Modelfile's model and parameters."""
+    file = read_modelfile(text)
+    settings = replace(
+        _ollama_settings(file.parameters, variables, version),
+        unknown_flags=file.unknown,
+        ignored_flags=file.ignored,
+    )
+    model, layout, notes = _ollama_model(file.model)
     return ParsedCommand(
         engine="llama.cpp",
         model=model,
         version=version,
         settings=settings,
         gpus=settings.gpus,
-        notes=notes,
+        notes=(*file.notes, *notes),
         weights=layout,
     )
 
