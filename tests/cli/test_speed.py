@@ -37,7 +37,7 @@ def test_the_answer_names_the_deployment_then_the_figures(
     assert "on 1 x NVIDIA H100" in lines[0]
     for word in ("TTFT", "TPOT", "per user", "per GPU", "in all", "requests/s"):
         assert sum(word in line and "…" in line for line in lines) == 1, word
-    assert "All 32 run at once." in lines
+    assert "Requests that run at once: 32, and none waits." in lines
     assert "Prefill is limited by compute" in out
     assert "Decode is limited by memory bandwidth" in out
     assert "USD" not in out

@@ -113,7 +113,7 @@ def command(
     except DoesNotFitError as refused:
         return _show_refusal(refused.fit, as_json=as_json, language=language)
     if values is not None:
-        points = [result.at(value) for value in values]
+        points = _points(result, values)
         return _show_sweep(points, as_json=as_json, plot=plot, language=language)
     if as_json:
         from tokenroom.reports.console import print_json
@@ -137,6 +137,18 @@ def _values(text: str) -> tuple[int, ...]:
             f"--sweep is {text!r}; speed varies concurrency only, such as concurrency=1..256"
         )
     return values
+
+
+def _points(result: ServingSpeed, values: tuple[int, ...]) -> list[ServingSpeed]:
+    from tokenroom.reports.progress import progress
+
+    points = []
+    with progress(len(values)) as on_point:
+        for done, value in enumerate(values, start=1):
+            points.append(result.at(value))
+            if on_point is not None:
+                on_point(done, len(values))
+    return points
 
 
 def _result(model: str, options: dict[str, Any]) -> ServingSpeed:

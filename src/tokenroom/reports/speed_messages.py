@@ -8,10 +8,10 @@ from typing import Final
 SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     # key: (English, Chinese)
     "speed.request": (
-        "Requests of {input} tokens in and {output} out from {concurrency} clients, one each at a "
-        "time",
-        "{concurrency} 个客户端，各自同时只发一个请求；"
-        "每个请求输入 {input}、输出 {output} 个 token",
+        "Requests of {input} tokens in and {output} out; clients, each with one at a time: "
+        "{concurrency}",
+        "每个请求输入 {input}、输出 {output} 个 token；"
+        "客户端 {concurrency} 个，各自同时只有一个请求",
     ),
     "speed.deployment": (
         "Settings by {engine}'s rules: up to {budget} tokens a step, max_num_seqs {max_num_seqs}; "
@@ -20,12 +20,12 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "KV 池 {tokens} 个 token，可容 {held} 个此类请求",
     ),
     "speed.all_run": (
-        "All {running} run at once.",
-        "{running} 个请求可全部同时运行。",
+        "Requests that run at once: {running}, and none waits.",
+        "同时运行的请求：{running} 个，无需排队。",
     ),
     "speed.some_wait": (
-        "{running} of them run at once and {waiting} wait; their wait is in the TTFT.",
-        "其中 {running} 个同时运行，{waiting} 个排队；排队时间计入 TTFT。",
+        "Requests that run at once: {running}; {waiting} wait, and their wait is in the TTFT.",
+        "同时运行的请求：{running} 个；{waiting} 个排队，排队时间计入 TTFT。",
     ),
     "speed.column.estimate": ("estimate", "估计"),
     "speed.column.range": ("range", "范围"),
@@ -79,6 +79,11 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "llama.cpp 没有自己的算子表：与 HBM 显卡上的实测相比，解码最多偏快 1.6 倍，"
         "预填充最多偏快 4 倍",
     ),
+    "speed.unchunked": (
+        "without chunked prefill this version runs prompts alone, while the figures let them share "
+        "steps with decoding requests",
+        "未启用分块预填充时，该版本单独运行提示；而此处按提示与解码请求共用一步计算",
+    ),
     "speed.pcie": (
         "all-reduce over PCIe came out about three times too slow against measurements, so TTFT "
         "and TPOT may be too high",
@@ -112,7 +117,7 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "speed.sweep.tpot": ("TPOT ms", "TPOT ms"),
     "speed.sweep.user": ("tok/s/user", "tok/s/用户"),
     "speed.sweep.gpu": ("tok/s/GPU", "tok/s/GPU"),
-    "speed.sweep.cost": ("USD/M tok", "美元/百万"),
+    "speed.sweep.cost": ("USD/M tok", "美元/百万 token"),
     "speed.sweep.request": (
         "Requests of {input} tokens in and {output} out",
         "每个请求输入 {input}、输出 {output} 个 token",

@@ -118,6 +118,9 @@ def speed_warnings(result: ServingSpeed, language: Language) -> list[str]:
         found.append(
             message("speed.partly_borrowed", language, gpu=_gpu_name(main.tables_of), other=names)
         )
+    chunked = result.fit.deployment.settings.get("enable_chunked_prefill")
+    if result.terms.engine == "vllm" and chunked is not None and not chunked.value:
+        found.append(message("speed.unchunked", language))
     if accelerator.link == "pcie" and result.terms.layout.expert_ranks > 1:
         found.append(message("speed.pcie", language))
     if result.terms.engine == "llama_cpp":
