@@ -109,6 +109,17 @@ def test_borrowed_tables_are_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no measured tables" in data["warnings"][0]
 
 
+def test_known_weak_points_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, said in (
+        (["--gpu", "2xl40s"], "all-reduce"),
+        (["--gpu", "h100", "--engine", "llama.cpp"], "no tables of its own"),
+        (["--gpu", "h100", "--engine", "vllm@0.6.3"], "prompts alone"),
+    ):
+        data = answer(capsys, "llama-3.1-8b", "--context", "8k", *arguments)
+        assert said in data["warnings"][0]
+    assert answer(capsys, *SMALL)["warnings"] == []
+
+
 def test_explain_lists_operators_that_add_up(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, *SMALL, "--explain")
     sums = [line for line in out.splitlines() if line.startswith("sum ")]

@@ -222,7 +222,7 @@ def plot_tradeoff(
         shown: tuple[float, float] | None = None
         for label, x, y in points:
             place = x / max(xs), y / max(ys)
-            if shown is not None and max(abs(place[0] - shown[0]), abs(place[1] - shown[1])) < 0.04:
+            if shown is not None and max(abs(place[0] - shown[0]), abs(place[1] - shown[1])) < 0.03:
                 continue
             shown = place
             axes.annotate(

@@ -84,10 +84,10 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "steps with decoding requests",
         "未启用分块预填充时，该版本单独运行提示；而此处按提示与解码请求共用一步计算",
     ),
-    "speed.pcie": (
-        "all-reduce over PCIe came out about three times too slow against measurements, so TTFT "
-        "and TPOT may be too high",
-        "与实测相比，经 PCIe 的 all-reduce 约偏慢三倍，TTFT 与 TPOT 可能偏高",
+    "speed.l40s_all_reduce": (
+        "all-reduce by the tables of the L40S came out about three times too slow against "
+        "measurements, so TTFT and TPOT may be too high",
+        "按 L40S 的算子表，all-reduce 与实测相比约偏慢三倍，TTFT 与 TPOT 可能偏高",
     ),
     "speed.what_fits": (
         "tokenroom fit says what would make it fit.",

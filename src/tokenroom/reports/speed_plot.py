@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokenroom.reports.fit_text import fit_title
+from tokenroom.engines.registry import engine_title
 from tokenroom.reports.messages import Language, message
 from tokenroom.reports.plots import plot_tradeoff, usable_language
 from tokenroom.serving_speed import ServingSpeed
@@ -18,7 +18,16 @@ def plot_speed_sweep(points: Sequence[ServingSpeed], file: Path, language: Langu
         TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
     """
     language = usable_language(language)
-    first = points[0]
+    first, deployment = points[0], points[0].fit.deployment
+    title = message(
+        "fit.plot.title",
+        language,
+        model=deployment.spec.name,
+        count=deployment.node.count,
+        gpu=deployment.node.accelerator.name,
+        engine=engine_title(deployment.engine),
+        version=deployment.version,
+    )
     detail = message(
         "speed.plot.detail",
         language,
@@ -35,7 +44,7 @@ def plot_speed_sweep(points: Sequence[ServingSpeed], file: Path, language: Langu
             for point in points
         ],
         file,
-        title=fit_title(first.fit, language) + "\n" + detail,
+        title=title + "\n" + detail,
         x_label=message("speed.plot.x", language),
         y_label=message("speed.plot.y", language),
     )

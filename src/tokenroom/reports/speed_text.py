@@ -121,8 +121,9 @@ def speed_warnings(result: ServingSpeed, language: Language) -> list[str]:
     chunked = result.fit.deployment.settings.get("enable_chunked_prefill")
     if result.terms.engine == "vllm" and chunked is not None and not chunked.value:
         found.append(message("speed.unchunked", language))
-    if accelerator.link == "pcie" and result.terms.layout.expert_ranks > 1:
-        found.append(message("speed.pcie", language))
+    reduced = [line for line in result.decode.lines if line.name == "all_reduce"]
+    if any(source.startswith("l40s: ") for line in reduced for source in line.sources):
+        found.append(message("speed.l40s_all_reduce", language))
     if result.terms.engine == "llama_cpp":
         found.append(message("speed.llama_cpp", language))
     return found + [notice_text(notice, language) for notice in result.fit.notices]
