@@ -9,7 +9,7 @@ from tokenroom.engines.registry import engine_title
 from tokenroom.errors import HardwareError
 from tokenroom.fitting import FitResult
 from tokenroom.hardware.catalogue import find_accelerator
-from tokenroom.reports.console import print_trimmed
+from tokenroom.reports.console import Paragraph, print_trimmed
 from tokenroom.reports.fit_text import fit_title, verdict_reason
 from tokenroom.reports.messages import Language, message, notice_text
 from tokenroom.serving_speed import OperatorLine, Range, ServingSpeed, StepLedger
@@ -27,53 +27,51 @@ def print_speed(
     out: Console, result: ServingSpeed, language: Language, *, explain: bool = False
 ) -> None:
     """Write the whole report to ``out``."""
-    from rich.text import Text
-
-    out.print(Text(fit_title(result.fit, language), style="bold"))
+    out.print(Paragraph(fit_title(result.fit, language), style="bold"))
     for line in _load_lines(result, language):
-        out.print(Text(line, style="dim"))
+        out.print(Paragraph(line, style="dim"))
     out.print()
     print_trimmed(out, _figures(result, language))
     out.print()
     for name, ledger in (("prefill", result.prefill), ("decode", result.decode)):
         for line in _limits(name, ledger, language):
-            out.print(Text(line))
+            indent = " " * (len(line) - len(line.lstrip()))
+            out.print(Paragraph(line.lstrip(), first=indent, rest=indent + indent))
     if explain:
         _print_explanation(out, result, language)
     out.print()
     for line in _grounds(result, language):
-        out.print(Text(line, style="dim"))
-    for sentence in speed_warnings(result, language):
-        label = Text(message("fit.warning", language), style="yellow")
-        out.print(label + Text(sentence))
+        out.print(Paragraph(line, style="dim"))
+    _print_warnings(out, result, language)
 
 
 def print_refusal(out: Console, result: FitResult, language: Language) -> None:
     """Write why there is no speed: the engine would not start."""
     from rich.text import Text
 
-    out.print(Text(fit_title(result, language), style="bold"))
+    out.print(Paragraph(fit_title(result, language), style="bold"))
     out.print()
     verdict = Text(message("fit.verdict.does_not_fit", language), style="bold red")
-    out.print(verdict + Text(message("fit.colon", language) + verdict_reason(result, language)))
-    out.print(Text(message("speed.what_fits", language)))
+    out.print(
+        Paragraph(verdict + Text(message("fit.colon", language) + verdict_reason(result, language)))
+    )
+    out.print(Paragraph(message("speed.what_fits", language)))
 
 
 def print_speed_sweep(out: Console, points: Sequence[ServingSpeed], language: Language) -> None:
     """Write a sweep over clients to ``out``, one line a point."""
     from rich.table import Table
-    from rich.text import Text
 
     first = points[0]
-    out.print(Text(fit_title(first.fit, language), style="bold"))
+    out.print(Paragraph(fit_title(first.fit, language), style="bold"))
     about = message(
         "speed.sweep.request",
         language,
         input=first.load.input_tokens,
         output=first.load.output_tokens,
     )
-    out.print(Text(about, style="dim"))
-    out.print(Text(_deployment_line(first, language), style="dim"))
+    out.print(Paragraph(about, style="dim"))
+    out.print(Paragraph(_deployment_line(first, language), style="dim"))
     out.print()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     names = ["concurrency", "running", "ttft", "tpot", "user", "gpu"]
@@ -95,10 +93,16 @@ def print_speed_sweep(out: Console, points: Sequence[ServingSpeed], language: La
     print_trimmed(out, table)
     out.print()
     for line in _grounds(first, language):
-        out.print(Text(line, style="dim"))
-    for sentence in speed_warnings(first, language):
+        out.print(Paragraph(line, style="dim"))
+    _print_warnings(out, first, language)
+
+
+def _print_warnings(out: Console, result: ServingSpeed, language: Language) -> None:
+    from rich.text import Text
+
+    for sentence in speed_warnings(result, language):
         label = Text(message("fit.warning", language), style="yellow")
-        out.print(label + Text(sentence))
+        out.print(Paragraph(label + Text(sentence), rest=" " * label.cell_len))
 
 
 def speed_warnings(result: ServingSpeed, language: Language) -> list[str]:
@@ -218,7 +222,6 @@ def _grounds(result: ServingSpeed, language: Language) -> Iterator[str]:
 
 
 def _print_explanation(out: Console, result: ServingSpeed, language: Language) -> None:
-    from rich.text import Text
 
     numbers: dict[tuple[str, ...], int] = {}
     for name, ledger in (("prefill", result.prefill), ("decode", result.decode)):
@@ -232,15 +235,15 @@ def _print_explanation(out: Console, result: ServingSpeed, language: Language) -
             prompts=work.prefill_tokens,
             decoding=work.decode_sequences,
         )
-        out.print(Text(heading, style="bold"))
+        out.print(Paragraph(heading, style="bold"))
         print_trimmed(out, _ledger_table(ledger, numbers, language))
-    out.print(Text(message("speed.explain_note", language), style="dim"))
+    out.print(Paragraph(message("speed.explain_note", language), style="dim"))
     out.print()
-    out.print(Text(message("speed.sources", language), style="bold"))
+    out.print(Paragraph(message("speed.sources", language), style="bold"))
     for sources, number in numbers.items():
         for position, source in enumerate(sources):
-            out.print(Text(f" {f'[{number}]' if not position else '':>4} {source}"))
-    out.print(Text(message("speed.host_source", language)))
+            out.print(Paragraph(f" {f'[{number}]' if not position else '':>4} {source}"))
+    out.print(Paragraph(message("speed.host_source", language)))
 
 
 def _ledger_table(
