@@ -22,6 +22,7 @@ COMMANDS = (
     "tokenroom gpus h100",
     "tokenroom fit Llama-3.1-8B-Instruct --gpu h100 --offline",
     "tokenroom fit Llama-3.1-8B-Instruct --gpu h100 --offline --json",
+    "tokenroom speed Llama-3.1-8B-Instruct --gpu h100",
     "tokenroom fit DeepSeek-V3 --gpu h200 --gpus 8 --tp 8 --offline",
 )
 

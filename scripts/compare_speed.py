@@ -226,7 +226,7 @@ def outcome(row: Row, part: str) -> Outcome | str:
     accelerator = find_accelerator(GPUS[row.gpu])
     if beats_hardware(row, spec, accelerator):
         return "faster than the hardware allows: speculation or cached prompts"
-    varied = 0.9 if row.recipe else 1.0  # recipes draw lengths from 80 to 100% of the nominal
+    varied = 0.9 if row.recipe else 1.0  # assumed: lengths from 80 to 100% of nominal
     isl, osl = round(row.input_tokens * varied), round(row.output_tokens * varied)
     kv_dtype = kv_dtype_of(row)
     room = cache_room_bytes(row, spec, accelerator.memory_bytes)

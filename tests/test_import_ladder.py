@@ -21,7 +21,7 @@ LADDER = (
     {"engines"},
     {"performance"},
     {"fitting"},
-    {"growth"},
+    {"growth", "serving_speed"},
     {"validation"},
     {"reports"},
     {"cli"},
@@ -108,10 +108,12 @@ def test_public_names_are_these_and_no_submodule_hides_one() -> None:
         "FitResult",
         "ModelSpec",
         "Node",
+        "ServingSpeed",
         "TokenroomError",
         "find_accelerator",
         "fit",
         "load_model",
+        "speed",
         "sweep",
     ]
     for module in set(tokenroom._HOMES.values()):

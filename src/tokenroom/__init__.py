@@ -12,16 +12,19 @@ if TYPE_CHECKING:
     from tokenroom.hardware.catalogue import find_accelerator
     from tokenroom.models.resolve import load_model
     from tokenroom.models.spec import ModelSpec
+    from tokenroom.serving_speed import ServingSpeed, speed
 
 _HOMES: Final = {
     "Accelerator": "tokenroom.hardware.accelerator",
     "FitResult": "tokenroom.fitting",
     "ModelSpec": "tokenroom.models.spec",
     "Node": "tokenroom.hardware.accelerator",
+    "ServingSpeed": "tokenroom.serving_speed",
     "TokenroomError": "tokenroom.errors",
     "find_accelerator": "tokenroom.hardware.catalogue",
     "fit": "tokenroom.fitting",
     "load_model": "tokenroom.models.resolve",
+    "speed": "tokenroom.serving_speed",
     "sweep": "tokenroom.growth",
 }
 
@@ -30,10 +33,12 @@ __all__ = [
     "FitResult",
     "ModelSpec",
     "Node",
+    "ServingSpeed",
     "TokenroomError",
     "find_accelerator",
     "fit",
     "load_model",
+    "speed",
     "sweep",
 ]
 

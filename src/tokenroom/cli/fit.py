@@ -5,16 +5,23 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokenroom.cli.options import gpu_file_option, json_option, language_option
+from tokenroom.cli.options import (
+    TOKENS,
+    Quantity,
+    gpu_file_option,
+    json_option,
+    language_option,
+    named_count,
+    say_written,
+)
 from tokenroom.errors import CommandLineError, HardwareError
 from tokenroom.reports.messages import Language
-from tokenroom.units import MIB, parse_bytes, parse_rate, parse_tokens
+from tokenroom.units import MIB, parse_bytes, parse_rate
 
 if TYPE_CHECKING:
     from tokenroom.engines.command_line import ParsedCommand
@@ -24,22 +31,6 @@ if TYPE_CHECKING:
 
 _MAX_COMMAND_BYTES = 2**20
 _MAX_SECONDS = 86_400
-
-
-class _Quantity(click.ParamType):  # type: ignore[type-arg]
-    """Text that one of the parsers in :mod:`tokenroom.units` turns into a number."""
-
-    def __init__(self, name: str, parse: Callable[[str, str], Any]) -> None:
-        self.name = name
-        self.parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        return self.parse(value, param.opts[0] if param is not None else self.name)
-
-
-_TOKENS = _Quantity("TOKENS", parse_tokens)
 
 
 def _parse_size(text: str, field: str) -> int:
@@ -66,10 +57,10 @@ def _parse_seconds(text: str, field: str) -> float:
     return seconds
 
 
-_SIZE = _Quantity("SIZE", _parse_size)
-_SIZE_OR_NOTHING = _Quantity("SIZE", _parse_size_or_nothing)
-_RATE = _Quantity("RATE", parse_rate)
-_SECONDS = _Quantity("SECONDS", _parse_seconds)
+_SIZE = Quantity("SIZE", _parse_size)
+_SIZE_OR_NOTHING = Quantity("SIZE", _parse_size_or_nothing)
+_RATE = Quantity("RATE", parse_rate)
+_SECONDS = Quantity("SECONDS", _parse_seconds)
 
 
 @click.command(
@@ -91,17 +82,17 @@ _SECONDS = _Quantity("SECONDS", _parse_seconds)
 @click.option("--pp", type=int, help="Pipeline-parallel size.")
 @click.option("--dp", type=int, help="Data-parallel size.")
 @click.option("--ep", is_flag=True, default=None, help="Expert parallelism.")
-@click.option("--context", type=_TOKENS, help="max_model_len, as 32k (k is 1024).")
+@click.option("--context", type=TOKENS, help="max_model_len, as 32k (k is 1024).")
 @click.option("--concurrency", type=int, help="Requests wanted at once.")
 @click.option(
-    "--request", "request_tokens", type=_TOKENS, help="Length of one request; --context by default."
+    "--request", "request_tokens", type=TOKENS, help="Length of one request; --context by default."
 )
 @click.option("--weights", help="What if the weights were fp8, int8, awq, gptq, nf4, mxfp4, ...")
 @click.option("--kv", help="KV cache type, as fp8.")
 @click.option("--util", type=float, help="gpu_memory_utilization, 0 to 1.")
 @click.option("--dtype", help="Type the model runs in, as bfloat16.")
 @click.option("--max-num-seqs", type=int, help="Requests in a step.")
-@click.option("--max-num-batched-tokens", type=_TOKENS, help="Token budget of a step.")
+@click.option("--max-num-batched-tokens", type=TOKENS, help="Token budget of a step.")
 @click.option("--block-size", type=int, help="Tokens of a KV block.")
 @click.option("--kv-cache-memory", type=_SIZE, help="KV pool of this size, utilisation ignored.")
 @click.option("--cpu-offload", type=_SIZE_OR_NOTHING, help="Weights kept in host memory, a GPU.")
@@ -209,14 +200,7 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> FitResult:
     if gpus is None and parsed is not None:
         gpus = parsed.gpus
     if options["gpu"] is not None:
-        from tokenroom.hardware.names import split_count
-
-        named = split_count(options["gpu"])[0]  # "8xh100"
-        if named is not None and options["gpus"] not in (None, named):
-            raise HardwareError(
-                f"--gpu {options['gpu']} says {named} and --gpus says {options['gpus']}; give one"
-            )
-        gpus = named or gpus
+        gpus = named_count(options["gpu"], options["gpus"]) or gpus
     extra = {
         "dtype": options["dtype"],
         "max_num_seqs": options["max_num_seqs"],
@@ -409,7 +393,7 @@ def _show_sweep(
     if plot is not None:
         from tokenroom.reports.fit_plots import plot_sweep
 
-        _say_written(plot, language, plot_sweep(result, points, parameter, plot, language))
+        say_written(plot, language, plot_sweep(result, points, parameter, plot, language))
     if as_json:
         from tokenroom.reports.console import print_json
         from tokenroom.reports.fit_json import sweep_json
@@ -427,13 +411,4 @@ def _show_sweep(
 def _plot_memory(result: FitResult, path: Path, language: Language) -> None:
     from tokenroom.reports.fit_plots import plot_fit
 
-    _say_written(path, language, plot_fit(result, path, language))
-
-
-def _say_written(path: Path, language: Language, used: Language) -> None:
-    """Tell where the picture is, and why it is not in the language asked for."""
-    from tokenroom.reports.messages import message, printable
-
-    if used is not language:
-        click.echo(message("plot.no_cjk_font", language), err=True)
-    click.echo(message("plot.written", language, file=printable(str(path))), err=True)
+    say_written(path, language, plot_fit(result, path, language))

@@ -31,6 +31,10 @@ COMMANDS: Final = {
     ),
     "gpus": ("tokenroom.cli.gpus", "The GPUs tokenroom knows, with their figures and sources."),
     "models": ("tokenroom.cli.models", "The models tokenroom knows without any download."),
+    "speed": (
+        "tokenroom.cli.speed",
+        "How fast MODEL serves: TTFT, TPOT, throughput, and what limits them.",
+    ),
     "validate": (
         "tokenroom.cli.validate",
         "How right the predictions are, on rows of measurements or on an engine's log.",

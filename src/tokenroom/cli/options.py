@@ -9,9 +9,49 @@ from typing import Any, TypeVar
 
 import click
 
-from tokenroom.reports.messages import Language, language_of
+from tokenroom.errors import HardwareError
+from tokenroom.reports.messages import Language, language_of, message, printable
+from tokenroom.units import parse_tokens
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Quantity(click.ParamType):  # type: ignore[type-arg]
+    """Text that one of the parsers in :mod:`tokenroom.units` turns into a number."""
+
+    def __init__(self, name: str, parse: Callable[[str, str], Any]) -> None:
+        self.name = name
+        self.parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """What the parser makes of ``value``; a default is a number already."""
+        if not isinstance(value, str):
+            return value
+        return self.parse(value, param.opts[0] if param is not None else self.name)
+
+
+TOKENS = Quantity("TOKENS", parse_tokens)
+
+
+def named_count(gpu: str, gpus: int | None) -> int | None:
+    """How many GPUs ``--gpu`` (as ``8xh100``) and ``--gpus`` ask for, None when neither says.
+
+    Raises:
+        HardwareError: They contradict each other.
+    """
+    from tokenroom.hardware.names import split_count
+
+    named = split_count(gpu)[0]
+    if named is not None and gpus not in (None, named):
+        raise HardwareError(f"--gpu {gpu} says {named} and --gpus says {gpus}; give one")
+    return named or gpus
+
+
+def say_written(path: Path, language: Language, used: Language) -> None:
+    """Tell where the picture is, and why it is not in the language asked for."""
+    if used is not language:
+        click.echo(message("plot.no_cjk_font", language), err=True)
+    click.echo(message("plot.written", language, file=printable(str(path))), err=True)
 
 
 def _language(context: click.Context, _: click.Parameter, value: str | None) -> Language:

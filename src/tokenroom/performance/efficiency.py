@@ -125,6 +125,18 @@ class Residual(NamedTuple):
         return Residual(self.low / spread, self.high * spread)
 
 
+class Tables(NamedTuple):
+    """Measured tables that coefficients were fitted to.
+
+    Attributes:
+        accelerator: Catalogue key of the accelerator they were measured on.
+        names: Folder, engine, version and file of each.
+    """
+
+    accelerator: str
+    names: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency:
     """Everything fitted for one accelerator.
@@ -136,6 +148,7 @@ class Efficiency:
         kernels: Coefficients by kind and type.
         links: Coefficients by kind of collective.
         residuals: Range of measured over predicted, by kind and type; collectives have type "".
+        tables: Accelerator whose tables were fitted, and their names, by kind and type likewise.
     """
 
     key: str
@@ -143,6 +156,7 @@ class Efficiency:
     kernels: Mapping[tuple[Kind, str], Shares]
     links: Mapping[Kind, Link]
     residuals: Mapping[tuple[Kind, str], Residual]
+    tables: Mapping[tuple[Kind, str], Tables]
 
 
 class Duration(NamedTuple):
@@ -233,18 +247,25 @@ def _fitted() -> tuple[float, dict[tuple[str, str], Efficiency]]:
     document = json.loads(text)
     for key, item in document["accelerators"].items():
         for engine in item["kernels"]:
-            kernels, residuals, links = {}, {}, {}
+            kernels, residuals, links, tables = {}, {}, {}, {}
             for source in ("any", engine):
                 for name, row in item["kernels"][source].items():
                     kind, _, arithmetic = name.partition(":")
                     at = (Kind(kind), arithmetic)
                     kernels[at] = Shares(*row["coefficients"])
                     residuals[at] = Residual(*row["check"]["range"])
+                    tables[at] = Tables(key, tuple(row["fitted_on"]))
                 for name, row in item["links"].get(source, {}).items():
                     links[Kind(name)] = Link(*row["coefficients"])
                     residuals[Kind(name), ""] = Residual(*row["check"]["range"])
+                    tables[Kind(name), ""] = Tables(key, tuple(row["fitted_on"]))
             found[key, engine] = Efficiency(
-                key=key, spread=1.0, kernels=kernels, links=links, residuals=residuals
+                key=key,
+                spread=1.0,
+                kernels=kernels,
+                links=links,
+                residuals=residuals,
+                tables=tables,
             )
     return document["borrowed_spread"], found
 
@@ -267,22 +288,25 @@ def _efficiency(accelerator_key: str, kin: _Traits, engine: str) -> Efficiency:
         nearest.sort(key=lambda key: key != accelerator_key)
     found = fitted.get((nearest[0], engine)) or fitted[nearest[0], "any"]
     kernels, links = dict(found.kernels), dict(found.links)
-    residuals = dict(found.residuals)
+    residuals, tables = dict(found.residuals), dict(found.tables)
     for key in nearest[1:]:  # kinds of which the nearest has no table
         other = fitted[key, "any"]
         known = {kind for kind, _ in kernels}
         for at in (at for at in other.kernels if at[0] not in known):
             kernels[at] = other.kernels[at]
             residuals[at] = other.residuals[at].widened(spread)
+            tables[at] = other.tables[at]
         for kind in other.links.keys() - links.keys():
             links[kind] = other.links[kind]
             residuals[kind, ""] = other.residuals[kind, ""].widened(spread)
+            tables[kind, ""] = other.tables[kind, ""]
     return Efficiency(
         key=found.key,
         spread=1.0 if own else spread,
         kernels=kernels,
         links=links,
         residuals=residuals,
+        tables=tables,
     )
 
 
@@ -332,11 +356,28 @@ def efficiency_of(accelerator: Accelerator, engine: str = "any") -> Efficiency:
 
 def kernel_shares(efficiency: Efficiency, kind: Kind, arithmetic: str) -> tuple[Shares, Residual]:
     """Coefficients of a kernel: of its type, or of the nearest type with a table."""
+    at = kind, _fitted_type(efficiency, kind, arithmetic)
+    return efficiency.kernels[at], efficiency.residuals[at]
+
+
+def _fitted_type(efficiency: Efficiency, kind: Kind, arithmetic: str) -> str:
+    """The type itself, or the nearest one with a table."""
     for name in (arithmetic, *_KIN.get(arithmetic, ("bf16",))):
-        found = efficiency.kernels.get((kind, name))
-        if found is not None:
-            return found, efficiency.residuals[kind, name]
-    return efficiency.kernels[kind, "bf16"], efficiency.residuals[kind, "bf16"]
+        if (kind, name) in efficiency.kernels:
+            return name
+    return "bf16"
+
+
+def tables_of_operator(
+    efficiency: Efficiency, operator: Operator, accelerator: Accelerator
+) -> Tables:
+    """The tables behind an operator's time."""
+    kind, arithmetic = operator.kind, operator.arithmetic
+    if kind in COLLECTIVES:
+        return efficiency.tables[Kind.ALL_GATHER if kind is Kind.SEND else kind, ""]
+    if kind in (Kind.GEMM, Kind.GROUPED_GEMM):
+        arithmetic = supported_arithmetic(arithmetic, accelerator)
+    return efficiency.tables[kind, _fitted_type(efficiency, kind, arithmetic)]
 
 
 def link_bandwidth(accelerator: Accelerator) -> float:

@@ -255,12 +255,15 @@ def speed(
         waits = [(queue + 1) * pieces * own + arrival for own in _range(alone)]
         decoding = admitted
     cycle = waits[0] + (osl - 1) * times[0]
-    queued = cycle * (clients - admitted) / admitted
+    turns = (clients - admitted) / admitted  # of requests that one in the queue waits for
     share = 0.0 if load.waves is None or in_step else 1 / load.waves
     # all first prompts come at once: the mean one waits for half of the others
     first = (clients - 1) / 2 * pieces * alone.seconds
-    firsts = [wait + queued + share * first for wait in waits]
-    rate = load.concurrency / (cycle + queued)
+    firsts = [
+        wait + (wait + (osl - 1) * between) * turns + share * first
+        for wait, between in zip(waits, times, strict=True)
+    ]
+    rate = load.concurrency / (cycle * (1 + turns))
     output = rate * osl
     return Speed(
         ttft_seconds=firsts[0],

@@ -9,9 +9,12 @@ from typing import NamedTuple
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.models.spec import ModelSpec
 from tokenroom.performance.efficiency import (
+    Duration,
     Efficiency,
+    Tables,
     efficiency_of,
     operator_duration,
+    tables_of_operator,
 )
 from tokenroom.performance.host import HostCost, host_cost
 from tokenroom.performance.operators import step_operators
@@ -47,6 +50,7 @@ class StepTime:
         tables_of: Catalogue key of the accelerator whose measured tables the shares of peak come
             from.
         borrowed: That is another accelerator, most like the one asked for; ranges are wider.
+        work: Requests of the step.
     """
 
     seconds: float
@@ -58,6 +62,52 @@ class StepTime:
     limiter: str
     tables_of: str
     borrowed: bool
+    work: StepWork
+
+
+class TimedOperator(NamedTuple):
+    """One operator of a step and what it takes.
+
+    Attributes:
+        operator: Its work; FLOPs and bytes are those of one of its ``times`` runs.
+        duration: Time of all its runs, with the range and what limits it.
+        tables: The measured tables behind it.
+    """
+
+    operator: Operator
+    duration: Duration
+    tables: Tables
+
+
+def operator_times(
+    spec: ModelSpec,
+    layout: Layout,
+    accelerator: Accelerator,
+    work: StepWork,
+    *,
+    engine: str = "any",
+    kv_dtype: str | None = None,
+    cuda_graphs: bool = True,
+) -> tuple[TimedOperator, ...]:
+    """Every operator of a step with its time; they add up to ``StepTime.device_seconds``.
+
+    Arguments are those of :func:`step_time`.
+
+    Raises:
+        DeploymentError: The layout does not divide the model, or it has parts whose speed is not
+            modelled.
+        HardwareError: A peak or bandwidth that it needs is not known.
+    """
+    efficiency = efficiency_of(accelerator, engine)
+    overlap = host_cost(engine).overlap_seconds if cuda_graphs and not work.prefill else 0.0
+    return tuple(
+        TimedOperator(
+            operator,
+            operator_duration(efficiency, operator, accelerator, layout.per_node, overlap),
+            tables_of_operator(efficiency, operator, accelerator),
+        )
+        for operator in step_operators(spec, layout, work, kv_dtype=kv_dtype)
+    )
 
 
 def step_time(
@@ -154,4 +204,5 @@ def _timed(
         limiter=max(totals, key=totals.__getitem__),
         tables_of=efficiency.key,
         borrowed=efficiency.key != accelerator.key,
+        work=work,
     )

@@ -190,6 +190,56 @@ def plot_curves(
         _save(figure, file)
 
 
+def plot_tradeoff(
+    points: Sequence[tuple[str, float, float]],
+    file: Path,
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+) -> None:
+    """Points joined in their order, each labelled where it stands.
+
+    Args:
+        points: (label, abscissa, ordinate), at least one; a label that would lie on the one before
+            it is left out.
+        file: Where to; the suffix decides the format.
+        title: What the picture says.
+        x_label: Of the abscissae.
+        y_label: Of the ordinates.
+
+    Raises:
+        TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
+    """
+    with _style(file):
+        figure = _figure(width=7.6, height=4.6)
+        axes = figure.add_subplot()
+        xs = [x for _, x, _ in points]
+        ys = [y for _, _, y in points]
+        axes.plot(xs, ys, color=_ACCENT, linewidth=2.0, marker="o", markersize=4.5, zorder=3)
+        axes.set_xlim(0, max(xs) * 1.08)
+        axes.set_ylim(0, max(ys) * 1.1)
+        shown: tuple[float, float] | None = None
+        for label, x, y in points:
+            place = x / max(xs), y / max(ys)
+            if shown is not None and max(abs(place[0] - shown[0]), abs(place[1] - shown[1])) < 0.03:
+                continue
+            shown = place
+            axes.annotate(
+                label,
+                (x, y),
+                xytext=(6, 5),
+                textcoords="offset points",
+                fontsize=9,
+                color=_INK,
+            )
+        _dress(axes, title=title, y_label=y_label)
+        axes.set_xlabel(x_label, color=_QUIET, fontsize=9.5)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        _save(figure, file)
+
+
 def plot_scatter(
     panels: Sequence[tuple[str, Sequence[Cloud]]],
     file: Path,

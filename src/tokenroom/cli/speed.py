@@ -1,0 +1,211 @@
+"""``tokenroom speed``: how fast a deployment serves, and what limits it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tokenroom.cli.options import (
+    TOKENS,
+    gpu_file_option,
+    json_option,
+    language_option,
+    named_count,
+    say_written,
+)
+from tokenroom.errors import CommandLineError, HardwareError
+from tokenroom.reports.messages import Language
+
+if TYPE_CHECKING:
+    from tokenroom.fitting import FitResult
+    from tokenroom.serving_speed import ServingSpeed
+
+
+@click.command("speed", context_settings={"max_content_width": 100})
+@click.argument("model", required=False)
+@click.option("--gpu", help="GPU: a name such as h100, l40s, 4090 (see: tokenroom gpus).")
+@click.option("--gpus", type=int, help="How many GPUs; as many as the parallel sizes need.")
+@click.option("--tp", type=int, help="Tensor-parallel size.")
+@click.option("--pp", type=int, help="Pipeline-parallel size.")
+@click.option("--dp", type=int, help="Data-parallel size.")
+@click.option("--ep", is_flag=True, default=None, help="Expert parallelism.")
+@click.option(
+    "--input",
+    "input_tokens",
+    type=TOKENS,
+    default=1024,
+    show_default=True,
+    help="Prompt of a request.",
+)
+@click.option(
+    "--output",
+    "output_tokens",
+    type=TOKENS,
+    default=256,
+    show_default=True,
+    help="Tokens it gets.",
+)
+@click.option(
+    "--concurrency",
+    type=int,
+    default=32,
+    show_default=True,
+    help="Clients that each keep one request in flight.",
+)
+@click.option(
+    "--engine",
+    default="vllm",
+    show_default=True,
+    help="vllm, sglang, tensorrt-llm or llama.cpp, with @VERSION for an older one.",
+)
+@click.option("--weights", help="What if the weights were fp8, int8, awq, gptq, nvfp4, ...")
+@click.option("--kv", help="KV cache type, as fp8.")
+@click.option("--context", type=TOKENS, help="max_model_len, as 32k (k is 1024).")
+@click.option("--price", type=float, help="USD of one GPU for an hour.")
+@click.option("--sweep", "sweep_text", help="concurrency=1..256")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw a sweep to FILE (png, svg).")
+@click.option("--explain", is_flag=True, help="Show every operator of a prefill and a decode step.")
+@click.option("--json-schema", is_flag=True, help="Print the JSON schema of --json and stop.")
+@json_option
+@gpu_file_option
+@language_option
+def command(
+    model: str | None,
+    as_json: bool,
+    explain: bool,
+    plot: Path | None,
+    sweep_text: str | None,
+    json_schema: bool,
+    language: Language,
+    **options: Any,
+) -> int:
+    """How fast MODEL serves: TTFT, TPOT, throughput, and what limits them.
+
+    MODEL is a catalogue name (see: tokenroom models), a config.json, a checkpoint folder, a GGUF
+    file or a Hub id.
+    """
+    if json_schema:
+        from tokenroom.reports.speed_json import schema_text
+
+        click.echo(schema_text(), nl=False)
+        return 0
+    if model is None:
+        raise CommandLineError(
+            "no model is given; name one, as in: tokenroom speed llama-3.1-8b --gpu h100"
+        )
+    for name in ("engine", "kv", "weights", "gpu"):
+        if options[name] is not None and not options[name].strip():
+            raise CommandLineError(f"--{name} is empty; give a value or leave it out")
+    if explain and sweep_text is not None:
+        raise CommandLineError(
+            "--explain shows one answer and --sweep makes many; give one of the two"
+        )
+    if plot is not None and sweep_text is None:
+        raise CommandLineError("--plot draws a sweep; give --sweep concurrency=1..256 too")
+    values = None if sweep_text is None else _values(sweep_text)
+
+    from tokenroom.serving_speed import DoesNotFitError
+
+    try:
+        result = _result(model, options)
+    except DoesNotFitError as refused:
+        return _show_refusal(refused.fit, as_json=as_json, language=language)
+    if values is not None:
+        points = _points(result, values)
+        return _show_sweep(points, as_json=as_json, plot=plot, language=language)
+    if as_json:
+        from tokenroom.reports.console import print_json
+        from tokenroom.reports.speed_json import speed_json
+
+        print_json(speed_json(result, language=language, explain=explain))
+    else:
+        from tokenroom.reports.console import console
+        from tokenroom.reports.speed_text import print_speed
+
+        print_speed(console(), result, language, explain=explain)
+    return 0
+
+
+def _values(text: str) -> tuple[int, ...]:
+    from tokenroom.growth import parse_sweep
+
+    parameter, values = parse_sweep(text)
+    if parameter != "concurrency":
+        raise CommandLineError(
+            f"--sweep is {text!r}; speed varies concurrency only, such as concurrency=1..256"
+        )
+    return values
+
+
+def _points(result: ServingSpeed, values: tuple[int, ...]) -> list[ServingSpeed]:
+    from tokenroom.reports.progress import progress
+
+    points = []
+    with progress(len(values)) as on_point:
+        for done, value in enumerate(values, start=1):
+            points.append(result.at(value))
+            if on_point is not None:
+                on_point(done, len(values))
+    return points
+
+
+def _result(model: str, options: dict[str, Any]) -> ServingSpeed:
+    from tokenroom.hardware.catalogue import load_catalogue
+    from tokenroom.models.resolve import load_model
+    from tokenroom.serving_speed import speed
+
+    if options["gpu"] is None:
+        raise HardwareError("no GPU is given; name one with --gpu (see: tokenroom gpus)")
+    return speed(
+        load_model(model),
+        load_catalogue(options["gpu_file"]).find(options["gpu"]),
+        gpus=named_count(options["gpu"], options["gpus"]),
+        input_tokens=options["input_tokens"],
+        output_tokens=options["output_tokens"],
+        concurrency=options["concurrency"],
+        engine=options["engine"],
+        tp=options["tp"],
+        pp=options["pp"],
+        dp=options["dp"],
+        ep=options["ep"],
+        context=options["context"],
+        weights=options["weights"],
+        kv=options["kv"],
+        price_per_gpu_hour=options["price"],
+    )
+
+
+def _show_refusal(result: FitResult, *, as_json: bool, language: Language) -> int:
+    if as_json:
+        from tokenroom.reports.console import print_json
+        from tokenroom.reports.speed_json import refusal_json
+
+        print_json(refusal_json(result, language=language))
+    else:
+        from tokenroom.reports.console import console
+        from tokenroom.reports.speed_text import print_refusal
+
+        print_refusal(console(), result, language)
+    return 1
+
+
+def _show_sweep(
+    points: list[ServingSpeed], *, as_json: bool, plot: Path | None, language: Language
+) -> int:
+    if plot is not None:
+        from tokenroom.reports.speed_plot import plot_speed_sweep
+
+        say_written(plot, language, plot_speed_sweep(points, plot, language))
+    if as_json:
+        from tokenroom.reports.console import print_json
+        from tokenroom.reports.speed_json import speed_sweep_json
+
+        print_json(speed_sweep_json(points, language=language))
+    else:
+        from tokenroom.reports.console import console
+        from tokenroom.reports.speed_text import print_speed_sweep
+
+        print_speed_sweep(console(), points, language)
+    return 0

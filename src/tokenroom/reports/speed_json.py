@@ -1,0 +1,138 @@
+"""The answer of ``speed`` as a JSON object, whose schema is published beside this module.
+
+The schema (``data/speed.schema.json``, printed by ``tokenroom speed --json-schema``) is versioned
+by ``schema_version``: a new key raises the minor number, a changed or dropped one the major number.
+Times are seconds; a figure with a range is an object of ``value``, ``low`` and ``high``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any, Final
+
+from tokenroom.fitting import FitResult
+from tokenroom.reports.messages import Language, refusal_text
+from tokenroom.reports.speed_text import speed_warnings
+from tokenroom.serving_speed import Range, ServingSpeed, StepLedger
+
+SCHEMA_VERSION: Final = "1.0"
+
+
+def speed_json(
+    result: ServingSpeed, *, language: Language, explain: bool = False
+) -> dict[str, Any]:
+    """``result`` as plain JSON values; sentences in ``language``, keys always the same."""
+    terms, layout, step = result.terms, result.terms.layout, result.decode.time
+    return {
+        **_subject(result.fit),
+        "reason": None,
+        "cause": None,
+        "deployment": {
+            "tensor_parallel_size": layout.tensor_parallel_size,
+            "pipeline_parallel_size": layout.pipeline_parallel_size,
+            "data_parallel_size": layout.data_parallel_size * terms.replicas,
+            "expert_parallel_size": layout.expert_parallel_size,
+            "token_budget": terms.token_budget,
+            "max_num_seqs": result.fit.plan.max_num_seqs,
+            "kv_pool_tokens": result.fit.plan.kv_pool_tokens,
+            "requests_held": result.fit.requests_held,
+        },
+        "input_tokens": result.load.input_tokens,
+        "output_tokens": result.load.output_tokens,
+        **_point(result),
+        "price_per_gpu_hour": result.price_per_gpu_hour,
+        "prefill": _step(result.prefill, explain),
+        "decode": _step(result.decode, explain),
+        "tables_of": step.tables_of,
+        "borrowed": step.borrowed,
+        "tables": list(result.tables),
+        "warnings": speed_warnings(result, language),
+    }
+
+
+def speed_sweep_json(points: Sequence[ServingSpeed], *, language: Language) -> dict[str, Any]:
+    """A sweep: the object of its first point, and the figures of each."""
+    return speed_json(points[0], language=language) | {
+        "parameter": "concurrency",
+        "points": [_point(point) for point in points],
+    }
+
+
+def refusal_json(result: FitResult, *, language: Language) -> dict[str, Any]:
+    """Why there is no speed: the engine would not start."""
+    refusal = result.plan.refusal
+    assert refusal is not None
+    return {
+        **_subject(result),
+        "reason": refusal_text(refusal, language),
+        "cause": refusal.cause,
+    }
+
+
+def schema_text() -> str:
+    """The JSON schema of all three objects, as text."""
+    return files("tokenroom.reports").joinpath("data/speed.schema.json").read_text("utf-8")
+
+
+def _subject(result: FitResult) -> dict[str, Any]:
+    deployment = result.deployment
+    accelerator = deployment.node.accelerator
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "verdict": "does_not_fit" if result.plan.refusal is not None else "fits",
+        "engine": {"name": deployment.engine, "version": deployment.version},
+        "model": {"name": deployment.spec.name, "quantization": deployment.spec.quantization},
+        "hardware": {
+            "accelerator": accelerator.key,
+            "name": accelerator.name,
+            "count": deployment.node.count,
+        },
+    }
+
+
+def _point(result: ServingSpeed) -> dict[str, Any]:
+    cost = result.usd_per_million_output_tokens
+    return {
+        "concurrency": result.concurrency,
+        "requests_running": result.requests_running,
+        "requests_waiting": result.requests_waiting,
+        "ttft_seconds": _range(result.ttft_seconds),
+        "tpot_seconds": _range(result.tpot_seconds),
+        "tokens_per_second_per_user": _range(result.tokens_per_second_per_user),
+        "output_tokens_per_second_per_gpu": _range(result.output_tokens_per_second_per_gpu),
+        "output_tokens_per_second": _range(result.output_tokens_per_second),
+        "requests_per_second": _range(result.requests_per_second),
+        "usd_per_million_output_tokens": None if cost is None else _range(cost),
+    }
+
+
+def _range(figures: Range) -> dict[str, float]:
+    return figures._asdict()
+
+
+def _step(ledger: StepLedger, explain: bool) -> dict[str, Any]:
+    work = ledger.time.work
+    data: dict[str, Any] = {
+        "seconds": ledger.time.seconds,
+        "prompt_tokens": work.prefill_tokens,
+        "decoding_requests": work.decode_sequences,
+        "limiter": ledger.limiter,
+        "shares": dict(ledger.shares),
+        "operators": [
+            {"name": line.name, "share": line.share, "seconds": line.seconds}
+            | (
+                {
+                    "flops": line.flops,
+                    "bytes": line.num_bytes,
+                    "message_bytes": line.message_bytes,
+                    "limiter": line.limiter,
+                    "sources": list(line.sources),
+                }
+                if explain
+                else {}
+            )
+            for line in ledger.lines
+        ],
+    }
+    return data

@@ -1,0 +1,131 @@
+"""Sentences and labels of the ``speed`` report, in English and in Chinese, by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
+    # key: (English, Chinese)
+    "speed.request": (
+        "Requests of {input} tokens in and {output} out; clients, each with one at a time: "
+        "{concurrency}",
+        "每个请求输入 {input}、输出 {output} 个 token；"
+        "客户端 {concurrency} 个，各自同时只有一个请求",
+    ),
+    "speed.deployment": (
+        "Settings by {engine}'s rules: up to {budget} tokens a step, max_num_seqs {max_num_seqs}; "
+        "the KV pool of {tokens} tokens holds {held} such requests",
+        "按 {engine} 的规则：每步至多 {budget} 个 token，max_num_seqs {max_num_seqs}；"
+        "KV 池 {tokens} 个 token，可容 {held} 个此类请求",
+    ),
+    "speed.all_run": (
+        "Requests that run at once: {running}, and none waits.",
+        "同时运行的请求：{running} 个，无需排队。",
+    ),
+    "speed.some_wait": (
+        "Requests that run at once: {running}; {waiting} wait, and their wait is in the TTFT.",
+        "同时运行的请求：{running} 个；{waiting} 个排队，排队时间计入 TTFT。",
+    ),
+    "speed.column.estimate": ("estimate", "估计"),
+    "speed.column.range": ("range", "范围"),
+    "speed.figures": ("Speed", "速度"),
+    "speed.ttft": ("TTFT, time to the first token", "TTFT（首 token 时间）"),
+    "speed.tpot": ("TPOT, time of each further token", "TPOT（其后每个 token 的时间）"),
+    "speed.user": ("tokens/s per user", "每用户 token/s"),
+    "speed.gpu": ("output tokens/s per GPU", "每张 GPU 的输出 token/s"),
+    "speed.all": ("output tokens/s in all", "总输出 token/s"),
+    "speed.requests": ("requests/s", "请求/s"),
+    "speed.cost": ("USD per million output tokens", "每百万输出 token 的费用（美元）"),
+    "speed.step.prefill": ("Prefill", "预填充"),
+    "speed.step.decode": ("Decode", "解码"),
+    "speed.limited": (
+        "{step} is limited by {limiter} ({share} of a step of {time}).",
+        "{step}受限于{limiter}（占一步 {time} 的 {share}）。",
+    ),
+    "speed.largest": ("  Largest parts: {parts}", "  最大的几项：{parts}"),
+    "speed.part": ("{name} {share}", "{name} {share}"),
+    "speed.parts_join": (", ", "、"),
+    "speed.limiter.compute": ("compute", "算力"),
+    "speed.limiter.bandwidth": ("memory bandwidth", "显存带宽"),
+    "speed.limiter.communication": ("communication", "通信"),
+    "speed.limiter.overhead": ("overhead (kernel starts, host)", "开销（内核启动与主机）"),
+    "speed.short.compute": ("compute", "算力"),
+    "speed.short.bandwidth": ("bandwidth", "带宽"),
+    "speed.short.communication": ("comm.", "通信"),
+    "speed.short.overhead": ("overhead", "开销"),
+    "speed.tables": (
+        "Rests on operator tables measured on {gpu} (aiconfigurator): {tables}.",
+        "依据在 {gpu} 上实测的算子表（aiconfigurator）：{tables}。",
+    ),
+    "speed.accuracy": (
+        "Against 1,101 measured rows of vLLM, SGLang and TensorRT-LLM, TPOT is off by 10.8% in the "
+        "median (90%: 34%), TTFT by 32%; ranges span 10 to 90% of what the tables' fits miss by.",
+        "与 vLLM、SGLang、TensorRT-LLM 的 1,101 条实测相比，TPOT 误差中位数为 10.8%"
+        "（90% 分位 34%），TTFT 为 32%；范围取算子表拟合残差的 10% 至 90% 分位。",
+    ),
+    "speed.borrowed": (
+        "{gpu} has no measured tables; the shares of peak are those of {other}, applied to its "
+        "own peaks, and the ranges are wider",
+        "{gpu} 没有实测算子表；峰值利用率借自 {other} 并用于其自身峰值，范围相应放宽",
+    ),
+    "speed.partly_borrowed": (
+        "some kinds of operators were not measured on {gpu} and take the tables of {other}",
+        "部分算子未在 {gpu} 上实测，借用 {other} 的算子表",
+    ),
+    "speed.llama_cpp": (
+        "llama.cpp has no tables of its own: decoding came out up to 1.6 times and prefill up to 4 "
+        "times too fast against measurements on GPUs with HBM",
+        "llama.cpp 没有自己的算子表：与 HBM 显卡上的实测相比，解码最多偏快 1.6 倍，"
+        "预填充最多偏快 4 倍",
+    ),
+    "speed.unchunked": (
+        "without chunked prefill this version runs prompts alone, while the figures let them share "
+        "steps with decoding requests",
+        "未启用分块预填充时，该版本单独运行提示；而此处按提示与解码请求共用一步计算",
+    ),
+    "speed.l40s_all_reduce": (
+        "all-reduce by the tables of the L40S came out about three times too slow against "
+        "measurements, so TTFT and TPOT may be too high",
+        "按 L40S 的算子表，all-reduce 与实测相比约偏慢三倍，TTFT 与 TPOT 可能偏高",
+    ),
+    "speed.what_fits": (
+        "tokenroom fit says what would make it fit.",
+        "可用 tokenroom fit 查看怎样才能放下。",
+    ),
+    "speed.explain": (
+        "{step} step of {time}: {prompts} prompt tokens, {decoding} decoding requests",
+        "{step}步，{time}：{prompts} 个提示 token，{decoding} 个解码请求",
+    ),
+    "speed.column.operator": ("operator", "算子"),
+    "speed.column.time": ("ms", "ms"),
+    "speed.column.share": ("share", "占比"),
+    "speed.column.flops": ("GFLOP", "GFLOP"),
+    "speed.column.bytes": ("MiB", "MiB"),
+    "speed.column.limiter": ("limiter", "限制"),
+    "speed.column.source": ("source", "来源"),
+    "speed.column.sum": ("sum", "合计"),
+    "speed.sources": ("Sources (measured tables)", "来源（实测算子表）"),
+    "speed.host_source": ("  -  the host: scheduling, launching", "  -  主机：调度与启动"),
+    "speed.explain_note": (
+        "Work of one rank; MiB are memory moved, of collectives the message.",
+        "为单个 rank 的工作量；MiB 为显存读写量，集合通信则为消息大小。",
+    ),
+    "speed.sweep.concurrency": ("clients", "并发"),
+    "speed.sweep.running": ("running", "运行中"),
+    "speed.sweep.ttft": ("TTFT ms", "TTFT ms"),
+    "speed.sweep.tpot": ("TPOT ms", "TPOT ms"),
+    "speed.sweep.user": ("tok/s/user", "tok/s/用户"),
+    "speed.sweep.gpu": ("tok/s/GPU", "tok/s/GPU"),
+    "speed.sweep.cost": ("USD/M tok", "美元/百万 token"),
+    "speed.sweep.request": (
+        "Requests of {input} tokens in and {output} out",
+        "每个请求输入 {input}、输出 {output} 个 token",
+    ),
+    "speed.plot.x": ("tokens/s per user", "每用户 token/s"),
+    "speed.plot.y": ("output tokens/s per GPU", "每张 GPU 的输出 token/s"),
+    "speed.plot.detail": (
+        "Requests of {input} tokens in and {output} out; figures at the points are clients",
+        "每个请求输入 {input}、输出 {output} 个 token；点旁的数字为并发客户端数",
+    ),
+}

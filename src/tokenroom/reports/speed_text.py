@@ -1,0 +1,296 @@
+"""The answer of ``speed`` for a person: what clients see, what holds it back, on what it rests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from tokenroom.engines.registry import engine_title
+from tokenroom.errors import HardwareError
+from tokenroom.fitting import FitResult
+from tokenroom.hardware.catalogue import find_accelerator
+from tokenroom.reports.console import Paragraph, print_trimmed
+from tokenroom.reports.fit_text import fit_title, verdict_reason
+from tokenroom.reports.messages import Language, message, notice_text
+from tokenroom.serving_speed import OperatorLine, Range, ServingSpeed, StepLedger
+from tokenroom.units import MIB
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_LARGEST: Final = 3
+"""Operators named beside what limits a step."""
+
+
+def print_speed(
+    out: Console, result: ServingSpeed, language: Language, *, explain: bool = False
+) -> None:
+    """Write the whole report to ``out``."""
+    out.print(Paragraph(fit_title(result.fit, language), style="bold"))
+    for line in _load_lines(result, language):
+        out.print(Paragraph(line, style="dim"))
+    out.print()
+    print_trimmed(out, _figures(result, language))
+    out.print()
+    for name, ledger in (("prefill", result.prefill), ("decode", result.decode)):
+        for line in _limits(name, ledger, language):
+            indent = " " * (len(line) - len(line.lstrip()))
+            out.print(Paragraph(line.lstrip(), first=indent, rest=indent + indent))
+    if explain:
+        _print_explanation(out, result, language)
+    out.print()
+    for line in _grounds(result, language):
+        out.print(Paragraph(line, style="dim"))
+    _print_warnings(out, result, language)
+
+
+def print_refusal(out: Console, result: FitResult, language: Language) -> None:
+    """Write why there is no speed: the engine would not start."""
+    from rich.text import Text
+
+    out.print(Paragraph(fit_title(result, language), style="bold"))
+    out.print()
+    verdict = Text(message("fit.verdict.does_not_fit", language), style="bold red")
+    out.print(
+        Paragraph(verdict + Text(message("fit.colon", language) + verdict_reason(result, language)))
+    )
+    out.print(Paragraph(message("speed.what_fits", language)))
+
+
+def print_speed_sweep(out: Console, points: Sequence[ServingSpeed], language: Language) -> None:
+    """Write a sweep over clients to ``out``, one line a point."""
+    from rich.table import Table
+
+    first = points[0]
+    out.print(Paragraph(fit_title(first.fit, language), style="bold"))
+    about = message(
+        "speed.sweep.request",
+        language,
+        input=first.load.input_tokens,
+        output=first.load.output_tokens,
+    )
+    out.print(Paragraph(about, style="dim"))
+    out.print(Paragraph(_deployment_line(first, language), style="dim"))
+    out.print()
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    names = ["concurrency", "running", "ttft", "tpot", "user", "gpu"]
+    if first.price_per_gpu_hour is not None:
+        names.append("cost")
+    for name in names:
+        table.add_column(message(f"speed.sweep.{name}", language), justify="right", no_wrap=True)
+    for point in points:
+        cost = point.usd_per_million_output_tokens
+        table.add_row(
+            f"{point.concurrency:,}",
+            f"{point.requests_running:,}",
+            _figure(point.ttft_seconds.value * 1e3),
+            _figure(point.tpot_seconds.value * 1e3),
+            _figure(point.tokens_per_second_per_user.value),
+            _figure(point.output_tokens_per_second_per_gpu.value),
+            *(() if cost is None else (_figure(cost.value),)),
+        )
+    print_trimmed(out, table)
+    out.print()
+    for line in _grounds(first, language):
+        out.print(Paragraph(line, style="dim"))
+    _print_warnings(out, first, language)
+
+
+def _print_warnings(out: Console, result: ServingSpeed, language: Language) -> None:
+    from rich.text import Text
+
+    for sentence in speed_warnings(result, language):
+        label = Text(message("fit.warning", language), style="yellow")
+        out.print(Paragraph(label + Text(sentence), rest=" " * label.cell_len))
+
+
+def speed_warnings(result: ServingSpeed, language: Language) -> list[str]:
+    """What makes the figures less sure, then what the fit has to say, as sentences."""
+    accelerator = result.fit.deployment.node.accelerator
+    found = []
+    main = result.decode.time
+    if main.borrowed:
+        found.append(
+            message(
+                "speed.borrowed", language, gpu=accelerator.name, other=_gpu_name(main.tables_of)
+            )
+        )
+    others = sorted({source.split(":")[0] for source in result.tables} - {main.tables_of})
+    if others:
+        names = message("speed.parts_join", language).join(map(_gpu_name, others))
+        found.append(
+            message("speed.partly_borrowed", language, gpu=_gpu_name(main.tables_of), other=names)
+        )
+    chunked = result.fit.deployment.settings.get("enable_chunked_prefill")
+    if result.terms.engine == "vllm" and chunked is not None and not chunked.value:
+        found.append(message("speed.unchunked", language))
+    reduced = [line for line in result.decode.lines if line.name == "all_reduce"]
+    if any(source.startswith("l40s: ") for line in reduced for source in line.sources):
+        found.append(message("speed.l40s_all_reduce", language))
+    if result.terms.engine == "llama_cpp":
+        found.append(message("speed.llama_cpp", language))
+    return found + [notice_text(notice, language) for notice in result.fit.notices]
+
+
+def _gpu_name(key: str) -> str:
+    try:
+        return find_accelerator(key).name
+    except HardwareError:  # a user's file may replace the catalogue's entry
+        return key
+
+
+def _load_lines(result: ServingSpeed, language: Language) -> Iterator[str]:
+    yield message(
+        "speed.request",
+        language,
+        input=result.load.input_tokens,
+        output=result.load.output_tokens,
+        concurrency=result.concurrency,
+    )
+    yield _deployment_line(result, language)
+    key = "speed.some_wait" if result.requests_waiting else "speed.all_run"
+    waiting = {"waiting": result.requests_waiting} if result.requests_waiting else {}
+    yield message(key, language, running=result.requests_running, **waiting)
+
+
+def _deployment_line(result: ServingSpeed, language: Language) -> str:
+    plan = result.fit.plan
+    return message(
+        "speed.deployment",
+        language,
+        engine=engine_title(result.fit.deployment.engine),
+        budget=result.terms.token_budget,
+        max_num_seqs=plan.max_num_seqs,
+        tokens=plan.kv_pool_tokens,
+        held=result.fit.requests_held,
+    )
+
+
+def _figures(result: ServingSpeed, language: Language) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(message("speed.figures", language), no_wrap=True)
+    for name in ("estimate", "range"):
+        table.add_column(message(f"speed.column.{name}", language), justify="right", no_wrap=True)
+    rows: list[tuple[str, Range | None, float, str]] = [
+        ("ttft", result.ttft_seconds, 1e3, " ms"),
+        ("tpot", result.tpot_seconds, 1e3, " ms"),
+        ("user", result.tokens_per_second_per_user, 1, ""),
+        ("gpu", result.output_tokens_per_second_per_gpu, 1, ""),
+        ("all", result.output_tokens_per_second, 1, ""),
+        ("requests", result.requests_per_second, 1, ""),
+        ("cost", result.usd_per_million_output_tokens, 1, ""),
+    ]
+    for name, figures, scale, unit in rows:
+        if figures is not None:
+            table.add_row(
+                message(f"speed.{name}", language),
+                _figure(figures.value * scale) + unit,
+                f"{_figure(figures.low * scale)} … {_figure(figures.high * scale)}",
+            )
+    return table
+
+
+def _limits(name: str, ledger: StepLedger, language: Language) -> Iterator[str]:
+    yield message(
+        "speed.limited",
+        language,
+        step=message(f"speed.step.{name}", language),
+        limiter=message(f"speed.limiter.{ledger.limiter}", language),
+        share=f"{ledger.shares[ledger.limiter]:.0%}",
+        time=f"{_figure(ledger.time.seconds * 1e3)} ms",
+    )
+    parts = [
+        message("speed.part", language, name=line.name, share=f"{line.share:.0%}")
+        for line in ledger.lines[:_LARGEST]
+    ]
+    yield message(
+        "speed.largest", language, parts=message("speed.parts_join", language).join(parts)
+    )
+
+
+def _grounds(result: ServingSpeed, language: Language) -> Iterator[str]:
+    """The tables the figures rest on, and how right such figures were."""
+    key, join = result.decode.time.tables_of, message("speed.parts_join", language)
+    own = [source.split(": ")[1] for source in result.tables if source.startswith(f"{key}: ")]
+    # folder/engine/version/file: what a reader asks for is whose kernels, and of which version
+    named = sorted({" ".join(name.split("/")[1:3]) for name in own})
+    yield message("speed.tables", language, gpu=_gpu_name(key), tables=join.join(named))
+    yield message("speed.accuracy", language)
+
+
+def _print_explanation(out: Console, result: ServingSpeed, language: Language) -> None:
+
+    numbers: dict[tuple[str, ...], int] = {}
+    for name, ledger in (("prefill", result.prefill), ("decode", result.decode)):
+        out.print()
+        work = ledger.time.work
+        heading = message(
+            "speed.explain",
+            language,
+            step=message(f"speed.step.{name}", language),
+            time=f"{_figure(ledger.time.seconds * 1e3)} ms",
+            prompts=work.prefill_tokens,
+            decoding=work.decode_sequences,
+        )
+        out.print(Paragraph(heading, style="bold"))
+        print_trimmed(out, _ledger_table(ledger, numbers, language))
+    out.print(Paragraph(message("speed.explain_note", language), style="dim"))
+    out.print()
+    out.print(Paragraph(message("speed.sources", language), style="bold"))
+    for sources, number in numbers.items():
+        for position, source in enumerate(sources):
+            out.print(Paragraph(f" {f'[{number}]' if not position else '':>4} {source}"))
+    out.print(Paragraph(message("speed.host_source", language)))
+
+
+def _ledger_table(
+    ledger: StepLedger, numbers: dict[tuple[str, ...], int], language: Language
+) -> Table:
+    """Lines of a step; ``numbers`` takes each new set of sources under the next number."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("operator", "time", "share", "flops", "bytes", "limiter", "source"):
+        table.add_column(
+            message(f"speed.column.{name}", language),
+            justify="left" if name in ("operator", "limiter") else "right",
+            no_wrap=True,
+        )
+    for line in ledger.lines:
+        table.add_row(*_cells(line, numbers, language))
+    table.add_row(
+        message("speed.column.sum", language),
+        f"{ledger.time.seconds * 1e3:,.3f}",
+        f"{sum(line.share for line in ledger.lines):.1%}",
+        f"{sum(line.flops for line in ledger.lines) / 1e9:,.1f}",
+        f"{sum(line.num_bytes for line in ledger.lines) / MIB:,.1f}",
+        style="bold",
+    )
+    return table
+
+
+def _cells(
+    line: OperatorLine, numbers: dict[tuple[str, ...], int], language: Language
+) -> tuple[str, ...]:
+    number = numbers.setdefault(line.sources, len(numbers) + 1) if line.sources else None
+    return (
+        line.name,
+        f"{line.seconds * 1e3:,.3f}",
+        f"{line.share:.1%}",
+        f"{line.flops / 1e9:,.1f}" if line.flops else "-",
+        f"{(line.num_bytes or line.message_bytes) / MIB:,.1f}"
+        if line.num_bytes or line.message_bytes
+        else "-",
+        message(f"speed.short.{line.limiter}", language),
+        f"[{number}]" if number is not None else "-",
+    )
+
+
+def _figure(value: float) -> str:
+    """Three digits, or whole where there are more."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -1,0 +1,529 @@
+"""The second question: how fast does a deployment that fits serve, and what holds it back.
+
+:func:`speed` is the front door for Python, and the command line calls it too. It asks
+:func:`tokenroom.fitting.fit` for the deployment, so that the token budget of a step, the requests
+that run at once and the division over GPUs are the engine's own, and hands them to
+:func:`tokenroom.performance.load.speed`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+from tokenroom.engines.registry import engine_named
+from tokenroom.errors import DeploymentError, shown
+from tokenroom.fitting import FitResult, fit
+from tokenroom.hardware.accelerator import Accelerator, Node
+from tokenroom.models.spec import ModelSpec
+from tokenroom.performance.load import Load, Speed
+from tokenroom.performance.load import speed as load_speed
+from tokenroom.performance.step_time import StepTime, operator_times
+from tokenroom.performance.work import Layout
+from tokenroom.units import MAX_TOKENS
+
+LIMITERS: Final = ("compute", "bandwidth", "communication", "overhead")
+"""What may hold most of a step; overhead is starting kernels and the host together."""
+
+MAX_CONCURRENCY: Final = 1_000_000
+_TOKENS: Final = 1_000_000  # the unit that output is priced by
+_SECONDS_AN_HOUR: Final = 3600
+_OVERHEADS: Final = frozenset({"launch", "host"})
+_LLAMA_CACHE: Final = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "q8_0": "int8"}
+
+
+class DoesNotFitError(DeploymentError):
+    """The engine would not start, so there is no speed; ``fit`` says why."""
+
+    def __init__(self, result: FitResult) -> None:
+        node = result.deployment.node
+        super().__init__(
+            f"{result.deployment.spec.name} does not fit on {node.count} x "
+            f"{node.accelerator.name}, so it has no speed; tokenroom fit says what would fit"
+        )
+        self.fit = result
+
+
+class Range(NamedTuple):
+    """A figure and the range that measured tables support.
+
+    Attributes:
+        value: The estimate.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def divided(self, by: float) -> Range:
+        """Each figure over ``by``."""
+        return Range(self.value / by, self.low / by, self.high / by)
+
+    def over(self, dividend: float) -> Range:
+        """``dividend`` over each figure, which turns the ends around."""
+        return Range(dividend / self.value, dividend / self.high, dividend / self.low)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorLine:
+    """What operators of one name take of a step on one rank, all their runs together.
+
+    Attributes:
+        name: What it does; ``"host"`` is scheduling, launching and reading results.
+        seconds: Their time.
+        share: Of the whole step.
+        flops: Multiplications and additions.
+        num_bytes: Bytes of memory moved.
+        message_bytes: Bytes of the messages of collectives.
+        limiter: One of :data:`LIMITERS`, that which holds the most of it.
+        sources: Measured tables behind the time; none for the host.
+    """
+
+    name: str
+    seconds: float
+    share: float
+    flops: float
+    num_bytes: float
+    message_bytes: float
+    limiter: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLedger:
+    """One step, operator by operator; the lines add up to ``time.seconds``.
+
+    Attributes:
+        time: The step as the model gives it.
+        lines: Operators and the host, longest first.
+        shares: Of the step by limiter, all of :data:`LIMITERS`.
+    """
+
+    time: StepTime
+    lines: tuple[OperatorLine, ...]
+    shares: Mapping[str, float]
+
+    @property
+    def limiter(self) -> str:
+        """What holds the most of the step."""
+        return max(self.shares, key=self.shares.__getitem__)
+
+
+class Terms(NamedTuple):
+    """What an engine's settings mean for speed.
+
+    Attributes:
+        engine: Its name in :mod:`tokenroom.performance`.
+        layout: How one replica is divided.
+        replicas: Independent copies that share the clients.
+        token_budget: Tokens of a step of one data-parallel rank.
+        kv_dtype: Type of the cache, None for the checkpoint's.
+        cuda_graphs: Decode steps are replayed from graphs.
+        asynchronous: The host prepares a step while the accelerators run the one before.
+    """
+
+    engine: str
+    layout: Layout
+    replicas: int
+    token_budget: int
+    kv_dtype: str | None
+    cuda_graphs: bool
+    asynchronous: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingSpeed:
+    """What clients of a deployment see.
+
+    Attributes:
+        fit: The deployment and its memory.
+        terms: What its settings mean for speed.
+        load: Requests of one replica.
+        concurrency: Clients that each keep one request in flight, over all replicas.
+        predicted: The step-time model's answer for one replica.
+        price_per_gpu_hour: In USD, None when not given.
+    """
+
+    fit: FitResult
+    terms: Terms
+    load: Load
+    concurrency: int
+    predicted: Speed
+    price_per_gpu_hour: float | None = None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole deployment."""
+        return self.fit.deployment.node.count
+
+    @property
+    def requests_running(self) -> int:
+        """Requests of this length that run at once at most, of those asked for."""
+        return min(self.concurrency, self.fit.requests_running)
+
+    @property
+    def requests_waiting(self) -> int:
+        """Requests that wait until another ends."""
+        return self.concurrency - self.requests_running
+
+    @property
+    def ttft_seconds(self) -> Range:
+        """Mean time to the first token, waiting included."""
+        found = self.predicted
+        return Range(found.ttft_seconds, found.ttft_low_seconds, found.ttft_high_seconds)
+
+    @property
+    def tpot_seconds(self) -> Range:
+        """Mean time of each further token."""
+        found = self.predicted
+        return Range(found.tpot_seconds, found.tpot_low_seconds, found.tpot_high_seconds)
+
+    @property
+    def tokens_per_second_per_user(self) -> Range:
+        """What one client sees while its request decodes."""
+        return self.tpot_seconds.over(1)
+
+    @property
+    def requests_per_second(self) -> Range:
+        """Of all GPUs: clients over the time a request takes."""
+        further = self.load.output_tokens - 1
+        pairs = zip(self.ttft_seconds, self.tpot_seconds, strict=True)
+        return Range(*(first + further * each for first, each in pairs)).over(self.concurrency)
+
+    @property
+    def output_tokens_per_second(self) -> Range:
+        """Of all GPUs."""
+        return self.requests_per_second.divided(1 / self.load.output_tokens)
+
+    @property
+    def output_tokens_per_second_per_gpu(self) -> Range:
+        """The same for one of them."""
+        return self.output_tokens_per_second.divided(self.gpus)
+
+    @property
+    def usd_per_million_output_tokens(self) -> Range | None:
+        """Price of the GPUs' time over their output; None without a price."""
+        if self.price_per_gpu_hour is None:
+            return None
+        hourly = self.price_per_gpu_hour * self.gpus
+        return self.output_tokens_per_second.over(hourly * _TOKENS / _SECONDS_AN_HOUR)
+
+    @cached_property
+    def prefill(self) -> StepLedger:
+        """A step with a prompt, and the decoding requests where the engine mixes them."""
+        return self._ledger(self.predicted.prefill)
+
+    @cached_property
+    def decode(self) -> StepLedger:
+        """A step without prompts."""
+        return self._ledger(self.predicted.decode)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Every measured table that the two steps rest on, as ``accelerator: table``."""
+        lines = (*self.prefill.lines, *self.decode.lines)
+        return tuple(sorted({source for line in lines for source in line.sources}))
+
+    def at(self, concurrency: int) -> ServingSpeed:
+        """The same deployment and requests with other clients.
+
+        Raises:
+            DeploymentError: ``concurrency`` is not a positive whole number.
+        """
+        return _served(self.fit, self.terms, self.load, concurrency, self.price_per_gpu_hour)
+
+    def _ledger(self, step: StepTime) -> StepLedger:
+        deployment, terms = self.fit.deployment, self.terms
+        lines: dict[str, _Sum] = {}
+        totals = dict.fromkeys(LIMITERS, 0.0)
+        for operator, duration, tables in operator_times(
+            deployment.spec,
+            terms.layout,
+            deployment.node.accelerator,
+            step.work,
+            engine=terms.engine,
+            kv_dtype=terms.kv_dtype,
+            cuda_graphs=terms.cuda_graphs,
+        ):
+            limiter = "overhead" if duration.limiter in _OVERHEADS else duration.limiter
+            totals[limiter] += duration.seconds
+            line = lines.setdefault(operator.name, _Sum())
+            line.add(limiter, duration.seconds)
+            line.flops += operator.times * operator.flops
+            line.num_bytes += operator.times * operator.num_bytes
+            line.message_bytes += operator.times * operator.message_bytes
+            line.sources |= {f"{tables.accelerator}: {name}" for name in tables.names}
+        totals["overhead"] += step.host_seconds
+        lines.setdefault("host", _Sum()).add("overhead", step.host_seconds)
+        return StepLedger(
+            time=step,
+            lines=tuple(
+                sorted(
+                    (line.closed(name, step.seconds) for name, line in lines.items()),
+                    key=lambda line: -line.seconds,
+                )
+            ),
+            shares={name: seconds / step.seconds for name, seconds in totals.items()},
+        )
+
+
+class _Sum:
+    """A line of a ledger while operators are added to it."""
+
+    def __init__(self) -> None:
+        self.by_limiter: dict[str, float] = {}
+        self.flops = self.num_bytes = self.message_bytes = 0.0
+        self.sources: set[str] = set()
+
+    def add(self, limiter: str, seconds: float) -> None:
+        self.by_limiter[limiter] = self.by_limiter.get(limiter, 0.0) + seconds
+
+    def closed(self, name: str, step_seconds: float) -> OperatorLine:
+        seconds = sum(self.by_limiter.values())
+        return OperatorLine(
+            name=name,
+            seconds=seconds,
+            share=seconds / step_seconds,
+            flops=self.flops,
+            num_bytes=self.num_bytes,
+            message_bytes=self.message_bytes,
+            limiter=max(self.by_limiter, key=self.by_limiter.__getitem__),
+            sources=tuple(sorted(self.sources)),
+        )
+
+
+def speed(
+    model: str | os.PathLike[str] | ModelSpec,
+    gpu: str | Accelerator | Node,
+    *,
+    input_tokens: int = 1024,
+    output_tokens: int = 256,
+    concurrency: int = 32,
+    gpus: int | None = None,
+    engine: str = "vllm",
+    tp: int | None = None,
+    pp: int | None = None,
+    dp: int | None = None,
+    ep: bool | None = None,
+    context: int | str | None = None,
+    weights: str | None = None,
+    kv: str | None = None,
+    price_per_gpu_hour: float | None = None,
+) -> ServingSpeed:
+    """Time to first token, time per token and throughput of a deployment under a steady load.
+
+    Args:
+        model: Catalogue name, Hub id, path of a config.json, checkpoint folder or GGUF file, or a
+            :class:`ModelSpec`.
+        gpu: Accelerator name, accelerator or node.
+        input_tokens: Prompt of a request.
+        output_tokens: Tokens it gets.
+        concurrency: Clients that each keep one request in flight.
+        gpus: How many GPUs; as many as the parallel sizes need when not given.
+        engine: ``"vllm"``, ``"sglang"``, ``"tensorrt-llm"`` or ``"llama.cpp"``, with a version
+            after @ when it is not the newest.
+        tp: Tensor-parallel size; all ``gpus`` when no parallel size is given.
+        pp: Pipeline-parallel size.
+        dp: Data-parallel size.
+        ep: Expert parallelism.
+        context: max_model_len in tokens, or as text: ``"32k"`` is 32 x 1024.
+        weights: "What if" weight layout, for example ``"fp8"``.
+        kv: KV cache type, for example ``"fp8"``.
+        price_per_gpu_hour: USD of one GPU for an hour.
+
+    Raises:
+        DoesNotFitError: The engine would not start.
+        TokenroomError: Something is unknown, out of range, refused by the engine, or its speed is
+            not modelled; the message says which field, what it held and what it may hold.
+    """
+    for name, count, most in (
+        ("input_tokens", input_tokens, MAX_TOKENS),
+        ("output_tokens", output_tokens, MAX_TOKENS),
+        ("concurrency", concurrency, MAX_CONCURRENCY),
+    ):
+        _check_count(name, count, most)
+    _check_price(price_per_gpu_hour)
+    if isinstance(engine, str):
+        name = engine_named(engine)[0].name
+        if name not in _TERMS:
+            raise DeploymentError(
+                f"the speed of engine {name} is not modelled; it may be {', '.join(_TERMS)}"
+            )
+    result = fit(
+        model,
+        gpu,
+        gpus=gpus,
+        engine=engine,
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        ep=ep,
+        context=context,
+        weights=weights,
+        kv=kv,
+    )
+    if result.plan.refusal is not None:
+        raise DoesNotFitError(result)
+    longest, wanted = result.plan.max_model_len, input_tokens + output_tokens
+    if wanted > longest:
+        raise DeploymentError(
+            f"input and output are {wanted:,} tokens together; the engine refuses requests beyond "
+            f"max_model_len {longest:,}: shorten them or raise the context"
+        )
+    terms = _TERMS[result.deployment.engine](result, input_tokens)
+    load = Load(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=1)
+    asked = replace(result, request_tokens=wanted)
+    if not asked.requests_running:
+        raise DeploymentError(
+            f"the KV pool of {result.plan.kv_pool_tokens:,} tokens holds no request of {wanted:,}; "
+            f"shorten input or output, or use more GPUs"
+        )
+    return _served(asked, terms, load, concurrency, price_per_gpu_hour)
+
+
+def _served(
+    result: FitResult, terms: Terms, load: Load, concurrency: int, price: float | None
+) -> ServingSpeed:
+    _check_count("concurrency", concurrency, MAX_CONCURRENCY)
+    load = replace(load, concurrency=-(-concurrency // terms.replicas))
+    copies = terms.replicas * terms.layout.data_parallel_size
+    deployment = result.deployment
+    return ServingSpeed(
+        fit=replace(result, concurrency=concurrency),
+        terms=terms,
+        load=load,
+        concurrency=concurrency,
+        predicted=load_speed(
+            deployment.spec,
+            terms.layout,
+            deployment.node.accelerator,
+            load,
+            engine=terms.engine,
+            max_num_batched_tokens=terms.token_budget,
+            max_num_seqs=max(1, result.requests_running // copies),
+            kv_dtype=terms.kv_dtype,
+            cuda_graphs=terms.cuda_graphs,
+            asynchronous=terms.asynchronous,
+        ),
+        price_per_gpu_hour=price,
+    )
+
+
+def _check_count(name: str, count: object, most: int) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
+        raise DeploymentError(f"{name} is {shown(count)}; give a whole number from 1 to {most:,}")
+
+
+def _check_price(price: object) -> None:
+    """Refuse what is no sum of money; None is no price."""
+    if price is None:
+        return
+    number = isinstance(price, int | float) and not isinstance(price, bool)
+    if not number or not 0 < price < math.inf:  # type: ignore[operator]
+        raise DeploymentError(f"price_per_gpu_hour is {shown(price)}; give USD above 0")
+
+
+def _value(result: FitResult, name: str, default: Any = None) -> Any:
+    setting = result.deployment.settings.get(name)
+    return default if setting is None else setting.value
+
+
+def _layout(result: FitResult, *, copies: int = 1, experts: int = 1) -> Layout:
+    return Layout(
+        tensor_parallel_size=_value(result, "tensor_parallel_size"),
+        pipeline_parallel_size=_value(result, "pipeline_parallel_size"),
+        data_parallel_size=copies,
+        expert_parallel_size=experts,
+        per_node=result.deployment.node.per_node,
+    )
+
+
+def _cache(result: FitResult) -> str | None:
+    named: str | None = _value(result, "kv_cache_dtype")
+    return None if named == "auto" else named
+
+
+def _vllm(result: FitResult, _: int) -> Terms:
+    copies = _value(result, "data_parallel_size")
+    experts = 1
+    if _value(result, "enable_expert_parallel"):
+        experts = copies * _value(result, "tensor_parallel_size")
+    return Terms(
+        engine="vllm",
+        layout=_layout(result, copies=copies, experts=experts),
+        replicas=1,
+        token_budget=_value(result, "max_num_batched_tokens"),
+        kv_dtype=_cache(result),
+        cuda_graphs=not _value(result, "enforce_eager", False),
+        asynchronous=_value(result, "async_scheduling", False),
+    )
+
+
+def _sglang(result: FitResult, _: int) -> Terms:
+    chunk, most = _value(result, "chunked_prefill_size"), _value(result, "max_prefill_tokens")
+    return Terms(
+        engine="sglang",
+        layout=_layout(result, experts=_value(result, "ep_size")),
+        replicas=_value(result, "dp_size"),
+        token_budget=min(chunk, most) if chunk and chunk > 0 else most,
+        kv_dtype=_cache(result),
+        cuda_graphs=True,
+        asynchronous=True,
+    )
+
+
+def _tensorrt_llm(result: FitResult, input_tokens: int) -> Terms:
+    budget = _value(result, "max_num_tokens")
+    if input_tokens > budget and not _value(result, "enable_chunked_prefill"):
+        raise DeploymentError(
+            f"input_tokens is {input_tokens:,}; TensorRT-LLM refuses prompts beyond max_num_tokens "
+            f"{budget:,} unless they are chunked: shorten the prompt"
+        )
+    return Terms(
+        engine="tensorrt_llm",
+        layout=_layout(result, experts=_value(result, "moe_expert_parallel_size")),
+        replicas=1,
+        token_budget=budget,
+        kv_dtype=_cache(result),
+        cuda_graphs=True,
+        asynchronous=True,
+    )
+
+
+def _llama_cpp(result: FitResult, _: int) -> Terms:
+    """Layers split over GPUs run one after another for all requests: one rank with all of them."""
+    remarks = getattr(result.plan, "remarks", ())
+    if any(remark.key != "placement_all_gpu" for remark in remarks):
+        raise DeploymentError(
+            f"llama.cpp places parts of {result.deployment.spec.name} in host memory, whose speed "
+            f"is not modelled; use more GPUs or smaller weights"
+        )
+    named = _value(result, "type_k")
+    if named not in _LLAMA_CACHE:
+        raise DeploymentError(
+            f"the speed of a llama.cpp cache of type {named} is not modelled; it may be "
+            f"{', '.join(_LLAMA_CACHE)}"
+        )
+    return Terms(
+        engine="llama_cpp",
+        layout=Layout(per_node=result.deployment.node.per_node),
+        replicas=1,
+        token_budget=_value(result, "n_ubatch"),
+        kv_dtype=_LLAMA_CACHE[named],
+        cuda_graphs=True,
+        asynchronous=False,
+    )
+
+
+_TERMS: Final[Mapping[str, Callable[[FitResult, int], Terms]]] = {
+    "vllm": _vllm,
+    "sglang": _sglang,
+    "tensorrt-llm": _tensorrt_llm,
+    "llama.cpp": _llama_cpp,
+}

@@ -1,0 +1,199 @@
+"""``tokenroom speed`` as a person uses it: text, JSON, sweeps, plots, bad input."""
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tokenroom.cli.main import main
+from tokenroom.reports.speed_json import schema_text
+
+SMALL = ["llama-3.1-8b", "--gpu", "h100", "--context", "8k"]
+TOO_BIG = ["llama-3.1-70b", "--gpu", "4090"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["speed", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
+    code, out, err = run(capsys, "--json", *arguments)
+    data = json.loads(out)
+    assert err == ""
+    assert code == (0 if data["verdict"] == "fits" else 1)
+    Draft202012Validator(json.loads(schema_text())).validate(data)
+    return data
+
+
+def test_the_answer_names_the_deployment_then_the_figures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = run(capsys, *SMALL)
+    lines = out.splitlines()
+    assert code == 0
+    assert "on 1 x NVIDIA H100" in lines[0]
+    for word in ("TTFT", "TPOT", "per user", "per GPU", "in all", "requests/s"):
+        assert sum(word in line and "…" in line for line in lines) == 1, word
+    assert "Requests that run at once: 32, and none waits." in lines
+    assert "Prefill is limited by compute" in out
+    assert "Decode is limited by memory bandwidth" in out
+    assert "USD" not in out
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_requests_beyond_the_room_wait_and_the_answer_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = [*SMALL, "--input", "4096", "--concurrency", "400"]
+    data = answer(capsys, *arguments)
+    assert data["requests_running"] == data["deployment"]["requests_held"] < 400
+    assert data["requests_waiting"] == 400 - data["requests_running"]
+    _, out, _ = run(capsys, *arguments)
+    assert f"{data['requests_waiting']} wait" in out
+
+
+def test_chinese(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *SMALL, "--lang", "zh", "--explain")
+    assert code == 0
+    assert "首 token 时间" in out
+    assert "预填充受限于算力" in out
+    assert "来源（实测算子表）" in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [*SMALL, "--price", "2.5"],
+        [*SMALL, "--explain", "--engine", "sglang"],
+        [*SMALL, "--sweep", "concurrency=1..8"],
+        [*SMALL, "--engine", "tensorrt-llm", "--tp", "2", "--kv", "fp8"],
+        [*SMALL, "--engine", "llama.cpp", "--gpus", "2"],
+        ["qwen3-30b-a3b", "--gpu", "h200", "--tp", "2", "--dp", "2", "--ep", "--pp", "2"],
+        ["deepseek-v3", "--gpu", "8xb200", "--context", "16k", "--explain"],
+        TOO_BIG,
+    ],
+)
+def test_json_keeps_its_schema(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    data = answer(capsys, *arguments)
+    assert (data["verdict"] == "fits") == ("decode" in data)
+
+
+def test_the_schema_is_printed_and_refuses_what_lacks_figures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = run(capsys, "--json-schema")
+    assert code == 0
+    schema = json.loads(out)
+    Draft202012Validator.check_schema(schema)
+    data = answer(capsys, *SMALL)
+    del data["ttft_seconds"], data["decode"]["limiter"]
+    assert len(list(Draft202012Validator(schema).iter_errors(data))) == 2
+
+
+def test_no_speed_without_a_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, *TOO_BIG)
+    assert (code, err) == (1, "")
+    main(["fit", *TOO_BIG])
+    reason = capsys.readouterr().out.partition("DOES NOT FIT: ")[2].partition(".\n")[0]
+    assert "DOES NOT FIT: " + " ".join(reason.split()[:6]) in " ".join(out.split())
+    assert "TTFT" not in out
+
+
+def test_borrowed_tables_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not answer(capsys, *SMALL)["borrowed"]
+    data = answer(capsys, "llama-3.2-1b", "--gpu", "4090", "--context", "8k")
+    assert data["borrowed"]
+    assert "no measured tables" in data["warnings"][0]
+
+
+def test_known_weak_points_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, said in (
+        (["--gpu", "2xl40s"], "all-reduce"),
+        (["--gpu", "h100", "--engine", "llama.cpp"], "no tables of its own"),
+        (["--gpu", "h100", "--engine", "vllm@0.6.3"], "prompts alone"),
+    ):
+        data = answer(capsys, "llama-3.1-8b", "--context", "8k", *arguments)
+        assert said in data["warnings"][0]
+    assert answer(capsys, *SMALL)["warnings"] == []
+
+
+def test_explain_lists_operators_that_add_up(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, *SMALL, "--explain")
+    sums = [line for line in out.splitlines() if line.startswith("sum ")]
+    assert len(sums) == 2
+    assert all("100.0%" in line for line in sums)
+    assert "gemm_perf" in out
+    data = answer(capsys, *SMALL, "--explain")
+    step = data["decode"]
+    assert sum(line["seconds"] for line in step["operators"]) == pytest.approx(step["seconds"])
+    assert all(line["sources"] for line in step["operators"] if line["name"] != "host")
+
+
+def test_a_sweep_as_table_and_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "speed.svg"
+    code, out, err = run(capsys, *SMALL, "--sweep", "concurrency=1..64", "--plot", str(file))
+    assert code == 0
+    assert "Wrote" in err
+    table = out.partition("clients")[2].partition("\n\n")[0]
+    rows = [line.split() for line in table.splitlines()[1:]]
+    assert [int(row[0]) for row in rows] == [1, 2, 4, 8, 16, 32, 64]
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert "tokens/s per user" in file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "no model is given"),
+        (["llama-3.1-8b"], "no GPU is given"),
+        ([*SMALL, "--engine", "transformers"], "not modelled"),
+        ([*SMALL, "--engine", "paged"], "not modelled"),
+        ([*SMALL, "--engine", "nothing"], "it may be"),
+        ([*SMALL, "--input", "8k"], "beyond max_model_len 8,192"),
+        ([*SMALL, "--concurrency", "0"], "concurrency is 0"),
+        ([*SMALL, "--output", "0"], "--output"),
+        ([*SMALL, "--price", "0"], "price_per_gpu_hour"),
+        ([*SMALL, "--price", "nan"], "price_per_gpu_hour"),
+        ([*SMALL, "--sweep", "context=1k..4k"], "concurrency only"),
+        ([*SMALL, "--plot", "x.png"], "--sweep"),
+        ([*SMALL, "--explain", "--sweep", "concurrency=1..4"], "one of the two"),
+        ([*SMALL, "--tp", "3"], "3"),
+        ([*SMALL, "--gpus", "2", "--gpu", "4xh100"], "give one"),
+        (["llama-3.1-70b", "--gpu", "h100", "--engine", "llama.cpp"], "host memory"),
+        (
+            ["llama-3.1-8b", "--gpu", "h100", "--engine", "tensorrt-llm", "--input", "16k"],
+            "max_num_tokens",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("tokenroom: error: ")
+    assert err.count("\n") == 1
+    assert said in err
+
+
+def test_a_users_gpu_is_as_fast_as_its_figures(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "gpus.json"
+    entry = {
+        "name": "Acme H1",
+        "architecture": "hopper",
+        "compute_capability": [9, 0],
+        "memory": "79.19GiB",
+        "nominal_memory": "80GB",
+        "bandwidth": "6.7TB/s",
+        "dense_tflops": {"bf16": 989.4, "fp8": 1978.9},
+    }
+    file.write_text(json.dumps({"accelerators": [entry]}), encoding="utf-8")
+    ours = answer(capsys, "llama-3.1-8b", "--gpu", "Acme H1", "--gpu-file", str(file))
+    theirs = answer(capsys, "llama-3.1-8b", "--gpu", "h100")
+    assert ours["borrowed"]
+    assert ours["decode"]["seconds"] < 0.7 * theirs["decode"]["seconds"]

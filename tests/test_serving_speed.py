@@ -1,0 +1,127 @@
+"""``tokenroom.speed``: known relations between what clients see, and the ledger of a step."""
+
+from itertools import pairwise
+
+import pytest
+
+import tokenroom
+from tokenroom.errors import DeploymentError
+from tokenroom.serving_speed import DoesNotFitError, ServingSpeed, speed
+
+ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")
+
+
+def served(**changes: object) -> ServingSpeed:
+    return speed("llama-3.1-8b", "h100", **({"context": 8192} | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_more_clients_make_each_slower_and_all_together_faster(engine: str) -> None:
+    first = served(engine=engine, concurrency=1)
+    points = [first.at(clients) for clients in (1, 4, 16, 64, 256, 1024, 4096)]
+    tpots = [point.tpot_seconds.value for point in points]
+    rates = [point.output_tokens_per_second.value for point in points]
+    assert tpots == sorted(tpots)
+    assert all(later > 0.99 * before for before, later in pairwise(rates))
+    assert rates[-1] == pytest.approx(rates[-2], rel=0.02)  # the pool is full: the rest waits
+    assert points[-1].requests_waiting > 0
+    assert points[-1].ttft_seconds.value > 2 * points[-2].ttft_seconds.value
+
+
+def test_two_gpus_serve_each_user_faster_at_less_a_gpu() -> None:
+    one, two = served(), served(tp=2)
+    assert two.gpus == 2
+    assert two.tokens_per_second_per_user.value > 1.2 * one.tokens_per_second_per_user.value
+    ours = two.output_tokens_per_second_per_gpu.value
+    assert ours < one.output_tokens_per_second_per_gpu.value
+    assert 2 * ours == pytest.approx(two.output_tokens_per_second.value)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("concurrency", [1, 32])
+def test_operators_add_up_to_the_step(engine: str, concurrency: int) -> None:
+    result = served(engine=engine, concurrency=concurrency)
+    for ledger in (result.prefill, result.decode):
+        assert sum(line.seconds for line in ledger.lines) == pytest.approx(ledger.time.seconds)
+        assert sum(ledger.shares.values()) == pytest.approx(1)
+        assert sum(line.share for line in ledger.lines) == pytest.approx(1)
+        assert ledger.shares[ledger.limiter] == max(ledger.shares.values())
+        for line in ledger.lines:
+            assert bool(line.sources) == (line.name != "host")
+
+
+def test_the_models_own_figures_are_kept() -> None:
+    result = served(dp=2, concurrency=64)
+    found = result.predicted
+    assert result.output_tokens_per_second.value == pytest.approx(found.output_tokens_per_second)
+    per_gpu = result.output_tokens_per_second_per_gpu.value
+    assert per_gpu == pytest.approx(found.tokens_per_second_per_accelerator)
+    assert result.tokens_per_second_per_user.value == pytest.approx(
+        found.tokens_per_second_per_user
+    )
+
+
+def test_ranges_hold_their_estimate() -> None:
+    result = served(price_per_gpu_hour=2.0, concurrency=1000)
+    for figures in (
+        result.ttft_seconds,
+        result.tpot_seconds,
+        result.tokens_per_second_per_user,
+        result.output_tokens_per_second,
+        result.requests_per_second,
+        result.usd_per_million_output_tokens,
+    ):
+        assert figures is not None
+        assert figures.low <= figures.value <= figures.high
+
+
+def test_the_price_is_gpu_time_over_output() -> None:
+    result = served(tp=2, price_per_gpu_hour=3.6)
+    cost = result.usd_per_million_output_tokens
+    assert cost is not None
+    # 2 GPUs at 3.6 USD an hour are 0.002 USD a second
+    assert cost.value == pytest.approx(0.002 * 1e6 / result.output_tokens_per_second.value)
+    assert cost.low == pytest.approx(0.002 * 1e6 / result.output_tokens_per_second.high)
+    assert served().usd_per_million_output_tokens is None
+
+
+def test_copies_of_sglang_share_the_clients() -> None:
+    one = served(engine="sglang", concurrency=16)
+    two = served(engine="sglang", concurrency=32, dp=2)
+    assert two.tpot_seconds == one.tpot_seconds
+    assert two.output_tokens_per_second.value == pytest.approx(
+        2 * one.output_tokens_per_second.value
+    )
+
+
+def test_the_budget_and_room_are_the_engines() -> None:
+    result = served(concurrency=4096)
+    settings = result.fit.deployment.settings
+    assert result.terms.token_budget == settings["max_num_batched_tokens"].value
+    assert result.fit.request_tokens == 1024 + 256
+    assert result.requests_running == result.fit.requests_running
+
+
+def test_what_does_not_fit_is_raised_with_its_fit() -> None:
+    with pytest.raises(DoesNotFitError, match="does not fit") as caught:
+        tokenroom.speed("llama-3.1-70b", "4090")
+    assert caught.value.fit.verdict == "does_not_fit"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"concurrency": True},
+        {"concurrency": 1.5},
+        {"input_tokens": 0},
+        {"output_tokens": "9"},
+        {"price_per_gpu_hour": "2"},
+        {"price_per_gpu_hour": -1},
+        {"engine": "contiguous"},
+        {"engine": 3},
+    ],
+)
+def test_wrong_arguments_are_one_sentence(wrong: dict[str, object]) -> None:
+    with pytest.raises(DeploymentError) as caught:
+        served(**wrong)
+    assert "\n" not in str(caught.value)
