@@ -78,3 +78,14 @@ def test_other_texts_are_no_modelfile(text: str, engine: str) -> None:
     name, chosen = chosen_start(text, {})
     assert name == engine
     assert command_parser(name)(chosen, environment={}).model in ("m", "qwen3-8b")
+
+
+def test_a_script_that_makes_a_model_and_runs_it_starts_one() -> None:
+    made = "ollama create mine -f Modelfile\nollama run mine\n"
+    name, chosen = chosen_start(f"cat > Modelfile <<'EOF'\n{WHOLE}EOF\n{made}", {})
+    parsed = command_parser(name)(chosen, environment={})
+    assert (parsed.model, parsed.settings.n_ctx) == ("qwen3:14b", 16384)
+    name, chosen = chosen_start(made, {})
+    assert (name, list(chosen)) == ("llama.cpp", ["ollama", "create", "mine", "-f", "Modelfile"])
+    with pytest.raises(CommandLineError, match="2 engines are started"):
+        chosen_start(made + "ollama run another\n", {})

@@ -13,7 +13,7 @@ from re import match
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from tokenroom.engines.policy import Engine
-from tokenroom.engines.start_files import is_modelfile
+from tokenroom.engines.start_files import inner_modelfile, is_modelfile
 from tokenroom.errors import CommandLineError, DeploymentError
 
 if TYPE_CHECKING:
@@ -212,6 +212,17 @@ def chosen_start(
         started = [found for found in started if found[0] == engine] or started
     if not started:
         return engine_started_by(command, environment), command
+    created = {word for _, launch in started if "create" in launch.words for word in launch.words}
+    if created:
+        if isinstance(command, str) and (inner := inner_modelfile(command)) is not None:
+            return "llama.cpp", inner
+        started = [  # "ollama run" of what "ollama create" makes is no second model
+            found
+            for found in started
+            if "create" in found[1].words
+            or "run" not in found[1].words
+            or found[1].words[-1] not in created
+        ]
     name, chosen = started[0]
     different = {(found, launch.words, launch.image): launch for found, launch in started}
     if len(different) > 1:

@@ -22,6 +22,9 @@ _MODELFILE: Final = re.compile(
 )
 _FROM_LINE: Final = re.compile(r"^[ \t]*FROM[ \t]+\S", re.M)
 _PYTHON_IMPORT: Final = re.compile(r"from\s+\S+\s+import\b")
+_HEREDOC: Final = re.compile(
+    r"<<-?[ \t]*['\"]?(\w+)['\"]?[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.M | re.S
+)
 _CONTINUED: Final = re.compile(r"\\[ \t]*\n")
 
 
@@ -57,6 +60,12 @@ def is_modelfile(text: str) -> bool:
     return _MODELFILE.match(word.upper() if word.lower() == "from" else word) is not None or (
         re.fullmatch(r"[A-Z]{2,}", word) is not None and _FROM_LINE.search(text) is not None
     )
+
+
+def inner_modelfile(text: str) -> str | None:
+    """The Modelfile that a shell text writes with ``cat > Modelfile <<EOF``, if it does."""
+    found = (match[2] for match in _HEREDOC.finditer(text))
+    return next((inner for inner in found if is_modelfile(inner)), None)
 
 
 def read_dockerfile(text: str, variables: Mapping[str, str]) -> Launch:
