@@ -138,6 +138,7 @@ def _llama(
         version=version,
         program=_PROGRAMS[program],
         ignored_flags=tuple(ignored),
+        unknown_flags=tuple(unknown),
         **_settings(values),
     )
     gpus = _visible(variables, launch)
