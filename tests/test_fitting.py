@@ -315,6 +315,15 @@ def test_what_an_engine_cannot_do_is_refused(
         fit(llama, gpu, engine=engine, **asked)
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "paged"])
+def test_more_gpus_are_paired_with_a_narrower_cache(llama: ModelSpec, engine: str) -> None:
+    """Where that saves GPUs: 8 with 8-bit caches instead of 16."""
+    asked = fit(llama, "h100", engine=engine, context=131072, concurrency=60)
+    pairs = [change for change in asked.changes_that_fit if len(change.prices) == 2]
+    assert any("kv_cache_dtype" in change.prices for change in pairs)
+    assert all(change.requests_running >= 60 for change in asked.changes_that_fit)
+
+
 def test_a_length_the_pool_cannot_hold_is_less_than_asked(llama: ModelSpec) -> None:
     """TensorRT-LLM shortens max_seq_len to its pool; the question stays the length asked for."""
     short = fit(llama, "h100", engine="tensorrt-llm", context=131072, util=0.1)

@@ -132,6 +132,7 @@ class AbstractPolicy:
             suffices,
             soft=[_shorter, _narrow_cache, _narrow_weights],
             hard=[_wider("tensor_parallel_size"), _wider("pipeline_parallel_size")],
+            narrowing=[_narrow_cache, _narrow_weights],
         )
 
 

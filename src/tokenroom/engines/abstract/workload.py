@@ -55,6 +55,8 @@ def draw_lengths(text: str, *, count: int | None, longest: int, seed: int) -> tu
         raise DeploymentError(f"lengths is {text!r}; give {_FORMS}") from None
     if not (isfinite(first) and isfinite(second)) or first < 1 or second < 0:
         raise DeploymentError(f"lengths is {text!r}; give {_FORMS}, numbers from 1 and 0 up")
+    if match.group(1) == "uniform" and second < first:
+        raise DeploymentError(f"lengths is {text!r}; put the smaller number first")
     if count is not None and count > _MOST_REQUESTS:
         raise DeploymentError(f"concurrency is {count}; at most {_MOST_REQUESTS} lengths are drawn")
     random = Random(seed)
@@ -63,6 +65,6 @@ def draw_lengths(text: str, *, count: int | None, longest: int, seed: int) -> tu
         if match.group(1) == "lognormal":
             tokens = random.lognormvariate(log(first) - second**2 / 2, second)
         else:
-            tokens = random.uniform(first, max(first, second))
+            tokens = random.uniform(first, second)
         drawn.append(max(1, min(longest, round(min(tokens, float(longest))))))
     return tuple(drawn)

@@ -26,6 +26,7 @@ def changes_that_suffice(
         suffices,
         soft=[_lengths, _fractions, _batches, _budgets, _narrow_cache, _narrow_weights],
         hard=[_wider("tensor_parallel_size"), _wider("pipeline_parallel_size")],
+        narrowing=[_narrow_cache, _narrow_weights],
     )
 
 

@@ -151,7 +151,7 @@ def promoted(caches: Caches) -> dict[int, KVCacheSpec]:
             )
     if _one_group(result) is None:
         raise DeploymentError(
-            "the hybrid KV cache manager is off (disable_hybrid_kv_cache_manager, or a KV connector "
+            "the hybrid KV cache manager is off (disable_hybrid_kv_cache_manager, or a connector "
             "that does not support it), but the layers keep caches of different kinds that vLLM "
             "cannot treat as full attention; leave the flag or the connector out"
         )
