@@ -11,6 +11,7 @@ constant names its own source.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 from tokenroom.engines.policy import Estimate
@@ -156,7 +157,7 @@ def persistent_buffers(spec: ModelSpec, inputs: ProfileInputs, rules: VersionRul
         terms.append(("prompt_token_mask", requests * -(-spec.vocab_size // 32) * 4))
         if not inputs.is_first_stage:
             terms.append(("stage_inputs", 2 * tokens * spec.hidden_size * width))
-    total = sum(size for _, size in terms)
+    total = sum(map(itemgetter(1), terms))
     return Estimate(
         num_bytes=total,
         low_bytes=total,

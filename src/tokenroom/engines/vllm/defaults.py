@@ -218,7 +218,7 @@ class Resolver:
         given = _REST(self.user)
         if given != _UNSET:
             for name, value, unset in zip(_REST_NAMES, given, _UNSET, strict=True):
-                if value != unset and name not in self.notes:
+                if value is not unset and value != unset and name not in self.notes:
                     self._note(name, value, "user")
 
     def _note(self, name: str, value: Any, origin: str, reason: str = "") -> Any:

@@ -81,6 +81,11 @@ class KVCachePlan:
         return self.layout.bytes_per_block
 
     @property
+    def largest_block_size(self) -> int:
+        """Tokens of the longest block of any group, 0 without groups."""
+        return max((_block_size(group, self.bounds) for group in self.layout.groups), default=0)
+
+    @property
     def groups(self) -> tuple[KVGroup, ...]:
         """The groups, as reports show them."""
         return tuple(

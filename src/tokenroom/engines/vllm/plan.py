@@ -212,7 +212,7 @@ def _longest(deployment: Deployment, layout: PoolLayout, available: Sequence[int
 def _growth(layout: PoolLayout, kv: KVCachePlan, rank: int) -> float:
     """Bytes that one more token of a full-length request takes on a stage."""
     length = kv.bounds.max_model_len
-    step = max(group.block_size for group in kv.groups) if kv.groups else 0
+    step = kv.largest_block_size
     if not step:
         return 0.0
     wider = layout.pages_per_request(kv.bounds._replace(max_model_len=length + step))
