@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from tokenroom.engines.vllm.profile_inputs import ProfileInputs
 from tokenroom.engines.vllm.runner import has_experts
-from tokenroom.memory.process_context import CUDA_CONTEXT_BYTES as CUDA_CONTEXT_BYTES
 from tokenroom.memory.process_context import communicator_bytes, cuda_context_bytes
 from tokenroom.models.spec import ModelSpec
 

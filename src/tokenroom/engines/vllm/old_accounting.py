@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 from tokenroom.engines.policy import Estimate
-from tokenroom.engines.vllm.context import CUDA_CONTEXT_BYTES
 from tokenroom.engines.vllm.profile_inputs import ProfileInputs
 from tokenroom.engines.vllm.rules import Accounting
 from tokenroom.engines.vllm.runner import has_experts
+from tokenroom.memory.process_context import cuda_context_bytes
 from tokenroom.models.spec import ModelSpec
 from tokenroom.units import GIB, MIB
 
@@ -35,27 +35,18 @@ _COMMUNICATOR_SWITCHED_LARGER_BYTES: Final = round(2.4 * GIB)
 # over two T4 (40 of them, vLLM issue 5248) 0.21.
 _EARLY_COMMUNICATOR_BYTES_PER_MULTIPROCESSOR: Final = 4 * MIB
 
-_CONTEXT_MULTIPROCESSORS: Final = 132
-"""Of the H100 whose context was measured; a context grows with the multiprocessors it serves."""
+_USUAL_MULTIPROCESSORS: Final = 132
+"""Of H100, for GPUs whose number is not known."""
 
 _RANGE_BYTES: Final = (round(-0.15 * GIB), round(0.3 * GIB))
 _RANGE_SHARES: Final = (-0.6, 0.75)
-
-
-def cuda_context_bytes(inputs: ProfileInputs) -> int:
-    """The CUDA context, in proportion to the multiprocessors.
-
-    RTX 3090 (82 of them) left 0.35 GiB with kernels (vLLM issue 10517), against 0.51 on H100.
-    """
-    count = inputs.accelerator.multiprocessors or _CONTEXT_MULTIPROCESSORS
-    return CUDA_CONTEXT_BYTES * count // _CONTEXT_MULTIPROCESSORS
 
 
 def context_left_out(inputs: ProfileInputs, accounting: Accounting) -> int:
     """What is in use on the GPU and not counted: context and other processes, unless all is."""
     if accounting is Accounting.TOTAL:
         return 0
-    return cuda_context_bytes(inputs) + inputs.others_bytes
+    return cuda_context_bytes(inputs.accelerator) + inputs.others_bytes
 
 
 def non_torch_since_start(
@@ -76,10 +67,10 @@ def non_torch_since_start(
     hopper = inputs.accelerator.architecture == "hopper"
     terms = [("kernels", _KERNELS_HOPPER_BYTES if hopper else _KERNELS_BYTES)]
     if accounting is Accounting.TOTAL:
-        terms.append(("cuda_context", cuda_context_bytes(inputs)))
+        terms.append(("cuda_context", cuda_context_bytes(inputs.accelerator)))
     data = inputs.data_parallel_size if has_experts(spec) else 1
     group = inputs.tensor_parallel_size * data
-    count = inputs.accelerator.multiprocessors or _CONTEXT_MULTIPROCESSORS
+    count = inputs.accelerator.multiprocessors or _USUAL_MULTIPROCESSORS
     if communicates_alone:
         early = _EARLY_COMMUNICATOR_BYTES_PER_MULTIPROCESSOR * count
         terms.append(("communicators", early))
