@@ -13,6 +13,7 @@ from tokenroom.engines.policy import (
     Notice,
     Setting,
 )
+from tokenroom.engines.setting_checks import renamed
 from tokenroom.engines.vllm.admission import admit
 from tokenroom.engines.vllm.checks import check
 from tokenroom.engines.vllm.defaults import ResolvedSettings, resolve
@@ -45,18 +46,12 @@ class VLLMPolicy:
         Raises:
             DeploymentError: A field is unknown or holds an impossible value.
         """
-        unknown = sorted(set(changes) - _SETTING_NAMES)
-        if unknown:
-            from difflib import get_close_matches  # only needed to help after a mistake
-
-            near = get_close_matches(unknown[0], _SETTING_NAMES, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise DeploymentError(f"vLLM has no setting {unknown[0]!r}{hint}")
         if base is not None and not isinstance(base, VLLMSettings):
             raise DeploymentError(
                 f"settings is {base!r:.80}; give VLLMSettings, or the settings by their names"
             )
-        given = {name: checked(name, value) for name, value in changes.items()}
+        own = renamed(changes, {}, _SETTING_NAMES, "vLLM")
+        given = {name: checked(name, value) for name, value in own.items()}
         if base is None:
             return VLLMSettings(**given)
         return replace(base, **given) if given else base
