@@ -7,7 +7,7 @@ Shell text, ``docker run``, compose files, Kubernetes and Helm YAML are recognis
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -194,3 +194,39 @@ def _from_shell(text: str, outside: Launch, known: Mapping[str, str], depth: int
         )
         launches += unwrap(launch, known, depth)
     return launches
+
+
+def chosen_call(
+    launches: Sequence[Launch],
+    words_of: Callable[[Launch], tuple[str, ...] | None],
+    service: str | None,
+    engine: str,
+    *,
+    example: str,
+) -> tuple[Launch, tuple[str, ...]]:
+    """The one launch that starts an engine, with the words behind its program.
+
+    Args:
+        launches: Everything a command or file starts.
+        words_of: The words behind the engine's program, None when a launch does not run it.
+        service: Name of the service or container to take when several run it.
+        engine: The engine's name, for the errors.
+        example: A command that starts it, for the errors.
+
+    Raises:
+        CommandLineError: Nothing runs the engine, or several launches do with different words.
+    """
+    calls = [(launch, words) for launch in launches if (words := words_of(launch)) is not None]
+    if service is not None:
+        calls = [call for call in calls if service in (call[0].name, call[0].name.split("/")[-1])]
+    if not calls:
+        started = " ".join(launches[0].words)[:80] if launches else "nothing"
+        raise CommandLineError(
+            f"the command runs {started!r}, not {engine}; give one such as {example}"
+        )
+    if any(words != calls[0][1] for _, words in calls):
+        names = ", ".join(launch.name or " ".join(words)[:40] for launch, words in calls)
+        raise CommandLineError(
+            f"{engine} is started {len(calls)} times ({names}); choose one by its name"
+        )
+    return calls[0]

@@ -12,7 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from tokenroom.engines.command_line import ParsedCommand, read_launches, read_options_file
+from tokenroom.engines.command_line import (
+    ParsedCommand,
+    chosen_call,
+    read_launches,
+    read_options_file,
+)
 from tokenroom.engines.containers import Launch
 from tokenroom.engines.sglang.flags import nearest_version, parse_flags
 from tokenroom.engines.sglang.policy import SGLANG
@@ -85,20 +90,7 @@ def parse_command(
         CommandLineError: Nothing runs SGLang, several do, or a flag holds what SGLang refuses.
     """
     launches = read_launches(command, environment)
-    calls = [(launch, words) for launch in launches if (words := _words(launch)) is not None]
-    if service is not None:
-        calls = [call for call in calls if service in (call[0].name, call[0].name.split("/")[-1])]
-    if not calls:
-        shown = " ".join(launches[0].words)[:80] if launches else "nothing"
-        raise CommandLineError(
-            f"the command runs {shown!r}, not SGLang; give one such as sglang serve MODEL"
-        )
-    launch, words = calls[0]
-    if any(other != words for _, other in calls):
-        names = ", ".join(call[0].name or " ".join(call[1])[:40] for call in calls)
-        raise CommandLineError(
-            f"SGLang is started {len(calls)} times ({names}); choose one by its name"
-        )
+    launch, words = chosen_call(launches, _words, service, "SGLang", example="sglang serve MODEL")
     return _parse(launch, words, allow_files, version)
 
 

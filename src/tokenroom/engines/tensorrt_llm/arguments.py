@@ -12,7 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tokenroom.engines.command_line import ParsedCommand, read_launches, read_options_file
+from tokenroom.engines.command_line import (
+    ParsedCommand,
+    chosen_call,
+    read_launches,
+    read_options_file,
+)
 from tokenroom.engines.containers import Launch
 from tokenroom.engines.shell import hole_in, hole_sentence
 from tokenroom.engines.tensorrt_llm.settings import TensorRTSettings, changed
@@ -142,20 +147,9 @@ def parse_command(
         CommandLineError: Nothing runs TensorRT-LLM, several do, or a flag cannot be understood.
     """
     launches = read_launches(command, environment)
-    calls = [(launch, words) for launch in launches if (words := _words(launch)) is not None]
-    if service is not None:
-        calls = [call for call in calls if service in (call[0].name, call[0].name.split("/")[-1])]
-    if not calls:
-        shown = " ".join(launches[0].words)[:80] if launches else "nothing"
-        raise CommandLineError(
-            f"the command runs {shown!r}, not TensorRT-LLM; give one such as trtllm-serve MODEL"
-        )
-    launch, words = calls[0]
-    if any(other != words for _, other in calls):
-        names = ", ".join(call[0].name or " ".join(call[1])[:40] for call in calls)
-        raise CommandLineError(
-            f"TensorRT-LLM is started {len(calls)} times ({names}); choose one by its name"
-        )
+    launch, words = chosen_call(
+        launches, _words, service, "TensorRT-LLM", example="trtllm-serve MODEL"
+    )
     return _parse(launch, words, allow_files, version)
 
 
