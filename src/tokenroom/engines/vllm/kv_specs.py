@@ -7,6 +7,7 @@ layer on one rank, "pages" in the engine's words.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar, Final, NamedTuple, Self
@@ -80,7 +81,7 @@ class PageDemand(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KVCacheSpec:
+class KVCacheSpec(ABC):
     """What one layer keeps in the pool.
 
     Attributes:
@@ -93,9 +94,9 @@ class KVCacheSpec:
     padded_page_bytes: int | None = None
 
     @property
+    @abstractmethod
     def own_page_bytes(self) -> int:
         """Bytes of a block of one layer before padding."""
-        raise NotImplementedError
 
     @property
     def page_bytes(self) -> int:
@@ -103,12 +104,12 @@ class KVCacheSpec:
         return self.padded_page_bytes or self.own_page_bytes
 
     @property
+    @abstractmethod
     def sharing_key(self) -> tuple[object, ...]:
         """Layers with equal keys need the same number of blocks, whatever their pages weigh.
 
         Source: ``UniformTypeKVCacheSpecs.is_uniform_type``, v1/kv_cache_interface.py 0.32.
         """
-        raise NotImplementedError
 
     @property
     def grows_with_block(self) -> bool:
@@ -120,9 +121,9 @@ class KVCacheSpec:
         """Whether a page that does not divide the largest may be padded to it."""
         return True
 
+    @abstractmethod
     def demand(self, decode_context_parallel_size: int = 1) -> PageDemand:
         """How many blocks a request holds."""
-        raise NotImplementedError
 
     def with_block_size(self, block_size: int) -> Self:
         """The same layer with other blocks."""
