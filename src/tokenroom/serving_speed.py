@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -23,7 +23,7 @@ from tokenroom.models.spec import ModelSpec
 from tokenroom.performance.load import Load, Speed
 from tokenroom.performance.load import speed as load_speed
 from tokenroom.performance.step_time import StepTime, operator_times
-from tokenroom.performance.work import Layout
+from tokenroom.serving_terms import Terms, check_engine, terms_of
 from tokenroom.units import MAX_TOKENS
 
 LIMITERS: Final = ("compute", "bandwidth", "communication", "overhead")
@@ -33,7 +33,6 @@ MAX_CONCURRENCY: Final = 1_000_000
 _TOKENS: Final = 1_000_000  # the unit that output is priced by
 _SECONDS_AN_HOUR: Final = 3600
 _OVERHEADS: Final = frozenset({"launch", "host"})
-_LLAMA_CACHE: Final = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "q8_0": "int8"}
 
 
 class DoesNotFitError(DeploymentError):
@@ -113,28 +112,6 @@ class StepLedger:
     def limiter(self) -> str:
         """What holds the most of the step."""
         return max(self.shares, key=self.shares.__getitem__)
-
-
-class Terms(NamedTuple):
-    """What an engine's settings mean for speed.
-
-    Attributes:
-        engine: Its name in :mod:`tokenroom.performance`.
-        layout: How one replica is divided.
-        replicas: Independent copies that share the clients.
-        token_budget: Tokens of a step of one data-parallel rank.
-        kv_dtype: Type of the cache, None for the checkpoint's.
-        cuda_graphs: Decode steps are replayed from graphs.
-        asynchronous: The host prepares a step while the accelerators run the one before.
-    """
-
-    engine: str
-    layout: Layout
-    replicas: int
-    token_budget: int
-    kv_dtype: str | None
-    cuda_graphs: bool
-    asynchronous: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,7 +291,12 @@ def speed(
     context: int | str | None = None,
     weights: str | None = None,
     kv: str | None = None,
+    util: float | None = None,
+    used_bytes: int = 0,
+    settings: Any = None,
+    notes: Sequence[str] = (),
     price_per_gpu_hour: float | None = None,
+    **engine_settings: Any,
 ) -> ServingSpeed:
     """Time to first token, time per token and throughput of a deployment under a steady load.
 
@@ -335,7 +317,12 @@ def speed(
         context: max_model_len in tokens, or as text: ``"32k"`` is 32 x 1024.
         weights: "What if" weight layout, for example ``"fp8"``.
         kv: KV cache type, for example ``"fp8"``.
+        util: Share of each GPU that the engine may take.
+        used_bytes: Memory that other processes hold on each GPU.
+        settings: The engine's own settings object, as its command-line parser gives it.
+        notes: Sentences of whoever read the settings.
         price_per_gpu_hour: USD of one GPU for an hour.
+        engine_settings: Further engine arguments under the engine's own names.
 
     Raises:
         DoesNotFitError: The engine would not start.
@@ -350,11 +337,7 @@ def speed(
         _check_count(name, count, most)
     _check_price(price_per_gpu_hour)
     if isinstance(engine, str):
-        name = engine_named(engine)[0].name
-        if name not in _TERMS:
-            raise DeploymentError(
-                f"the speed of engine {name} is not modelled; it may be {', '.join(_TERMS)}"
-            )
+        check_engine(engine_named(engine)[0].name)
     result = fit(
         model,
         gpu,
@@ -367,6 +350,11 @@ def speed(
         context=context,
         weights=weights,
         kv=kv,
+        util=util,
+        used_bytes=used_bytes,
+        settings=settings,
+        notes=notes,
+        **engine_settings,
     )
     if result.plan.refusal is not None:
         raise DoesNotFitError(result)
@@ -376,7 +364,7 @@ def speed(
             f"input and output are {wanted:,} tokens together; the engine refuses requests beyond "
             f"max_model_len {longest:,}: shorten them or raise the context"
         )
-    terms = _TERMS[result.deployment.engine](result, input_tokens)
+    terms = terms_of(result, input_tokens)
     load = Load(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=1)
     asked = replace(result, request_tokens=wanted)
     if not asked.requests_running:
@@ -427,103 +415,3 @@ def _check_price(price: object) -> None:
     number = isinstance(price, int | float) and not isinstance(price, bool)
     if not number or not 0 < price < math.inf:  # type: ignore[operator]
         raise DeploymentError(f"price_per_gpu_hour is {shown(price)}; give USD above 0")
-
-
-def _value(result: FitResult, name: str, default: Any = None) -> Any:
-    setting = result.deployment.settings.get(name)
-    return default if setting is None else setting.value
-
-
-def _layout(result: FitResult, *, copies: int = 1, experts: int = 1) -> Layout:
-    return Layout(
-        tensor_parallel_size=_value(result, "tensor_parallel_size"),
-        pipeline_parallel_size=_value(result, "pipeline_parallel_size"),
-        data_parallel_size=copies,
-        expert_parallel_size=experts,
-        per_node=result.deployment.node.per_node,
-    )
-
-
-def _cache(result: FitResult) -> str | None:
-    named: str | None = _value(result, "kv_cache_dtype")
-    return None if named == "auto" else named
-
-
-def _vllm(result: FitResult, _: int) -> Terms:
-    copies = _value(result, "data_parallel_size")
-    experts = 1
-    if _value(result, "enable_expert_parallel"):
-        experts = copies * _value(result, "tensor_parallel_size")
-    return Terms(
-        engine="vllm",
-        layout=_layout(result, copies=copies, experts=experts),
-        replicas=1,
-        token_budget=_value(result, "max_num_batched_tokens"),
-        kv_dtype=_cache(result),
-        cuda_graphs=not _value(result, "enforce_eager", False),
-        asynchronous=_value(result, "async_scheduling", False),
-    )
-
-
-def _sglang(result: FitResult, _: int) -> Terms:
-    chunk, most = _value(result, "chunked_prefill_size"), _value(result, "max_prefill_tokens")
-    return Terms(
-        engine="sglang",
-        layout=_layout(result, experts=_value(result, "ep_size")),
-        replicas=_value(result, "dp_size"),
-        token_budget=min(chunk, most) if chunk and chunk > 0 else most,
-        kv_dtype=_cache(result),
-        cuda_graphs=True,
-        asynchronous=True,
-    )
-
-
-def _tensorrt_llm(result: FitResult, input_tokens: int) -> Terms:
-    budget = _value(result, "max_num_tokens")
-    if input_tokens > budget and not _value(result, "enable_chunked_prefill"):
-        raise DeploymentError(
-            f"input_tokens is {input_tokens:,}; TensorRT-LLM refuses prompts beyond max_num_tokens "
-            f"{budget:,} unless they are chunked: shorten the prompt"
-        )
-    return Terms(
-        engine="tensorrt_llm",
-        layout=_layout(result, experts=_value(result, "moe_expert_parallel_size")),
-        replicas=1,
-        token_budget=budget,
-        kv_dtype=_cache(result),
-        cuda_graphs=True,
-        asynchronous=True,
-    )
-
-
-def _llama_cpp(result: FitResult, _: int) -> Terms:
-    """Layers split over GPUs run one after another for all requests: one rank with all of them."""
-    remarks = getattr(result.plan, "remarks", ())
-    if any(remark.key != "placement_all_gpu" for remark in remarks):
-        raise DeploymentError(
-            f"llama.cpp places parts of {result.deployment.spec.name} in host memory, whose speed "
-            f"is not modelled; use more GPUs or smaller weights"
-        )
-    named = _value(result, "type_k")
-    if named not in _LLAMA_CACHE:
-        raise DeploymentError(
-            f"the speed of a llama.cpp cache of type {named} is not modelled; it may be "
-            f"{', '.join(_LLAMA_CACHE)}"
-        )
-    return Terms(
-        engine="llama_cpp",
-        layout=Layout(per_node=result.deployment.node.per_node),
-        replicas=1,
-        token_budget=_value(result, "n_ubatch"),
-        kv_dtype=_LLAMA_CACHE[named],
-        cuda_graphs=True,
-        asynchronous=False,
-    )
-
-
-_TERMS: Final[Mapping[str, Callable[[FitResult, int], Terms]]] = {
-    "vllm": _vllm,
-    "sglang": _sglang,
-    "tensorrt-llm": _tensorrt_llm,
-    "llama.cpp": _llama_cpp,
-}

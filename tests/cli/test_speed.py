@@ -197,3 +197,15 @@ def test_a_users_gpu_is_as_fast_as_its_figures(
     theirs = answer(capsys, "llama-3.1-8b", "--gpu", "h100")
     assert ours["borrowed"]
     assert ours["decode"]["seconds"] < 0.7 * theirs["decode"]["seconds"]
+
+
+def test_an_engines_own_command_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    """The budget of the command's flag holds, and --set reaches the engine too."""
+    command = ("vllm", "serve", "meta-llama/Llama-3.1-8B", "--max-num-batched-tokens", "4096")
+    code, out, _ = run(capsys, "--gpu", "h100", "--json", "--", *command)
+    assert code == 0
+    assert json.loads(out)["deployment"]["token_budget"] == 4096
+    code, out, _ = run(
+        capsys, "llama-3.1-8b", "--gpu", "h100", "--json", "--set", "max_num_batched_tokens=2048"
+    )
+    assert json.loads(out)["deployment"]["token_budget"] == 2048

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +14,16 @@ from tokenroom.cli.options import (
     gpu_file_option,
     json_option,
     language_option,
-    named_count,
     say_written,
 )
-from tokenroom.errors import CommandLineError, HardwareError
+from tokenroom.cli.question import question
+from tokenroom.errors import CommandLineError
 from tokenroom.reports.messages import Language
 from tokenroom.units import MIB, parse_bytes, parse_rate
 
 if TYPE_CHECKING:
-    from tokenroom.engines.command_line import ParsedCommand
     from tokenroom.fitting import FitResult
-    from tokenroom.hardware.accelerator import Accelerator
-    from tokenroom.models.spec import ModelSpec
 
-_MAX_COMMAND_BYTES = 2**20
 _MAX_SECONDS = 86_400
 
 
@@ -191,189 +185,14 @@ def command(
 def _result(words: tuple[str, ...], options: dict[str, Any]) -> FitResult:
     from tokenroom.fitting import fit
 
-    parsed, model = _command(words, options)
-    settings = parsed.settings if parsed is not None else None
-    engine = options["engine"] or (parsed.engine if parsed is not None else "vllm")
-    if parsed is not None and parsed.version is not None and "@" not in engine:
-        engine = f"{engine}@{parsed.version}"
-    gpus = options["gpus"]
-    if gpus is None and parsed is not None:
-        gpus = parsed.gpus
-    if options["gpu"] is not None:
-        gpus = named_count(options["gpu"], options["gpus"]) or gpus
-    extra = {
-        "dtype": options["dtype"],
-        "max_num_seqs": options["max_num_seqs"],
-        "max_num_batched_tokens": options["max_num_batched_tokens"],
-        "block_size": options["block_size"],
-        "kv_cache_memory_bytes": options["kv_cache_memory"],
-        "cpu_offload_bytes": options["cpu_offload"],
-        "host_memory_bytes": options["ram"],
-        "enforce_eager": options["enforce_eager"],
-        "usage": options["usage"],
-        "lengths": _lengths(options["lengths"]),
-        "seed": options["seed"],
-    }
-    given = {name: value for name, value in extra.items() if value is not None}
-    given |= dict(map(_assignment, options["assignments"]))
-    spec = _model(model, options)
-    notes = parsed.notes if parsed is not None else ()
-    assumed = options["assume_architecture"]
-    if assumed is not None and not any(f"read as {assumed}" in said for said in spec.assumptions):
-        notes += (
-            f"--assume-architecture {assumed} was not needed: {spec.name} is of the known type "
-            f"{spec.model_type}",
-        )
-    result = fit(
-        spec,
-        _accelerator(options, parsed),
-        gpus=gpus,
-        engine=engine,
-        tp=options["tp"],
-        pp=options["pp"],
-        dp=options["dp"],
-        ep=options["ep"],
-        context=options["context"],
+    asked = question(words, options, verb="fit")
+    return fit(
+        asked.model,
+        asked.accelerator,
         concurrency=options["concurrency"],
         request_tokens=options["request_tokens"],
-        weights=options["weights"] or (parsed.weights if parsed is not None else None),
-        kv=options["kv"],
-        util=options["util"],
-        used_bytes=options["used"] or 0,
-        settings=settings,
-        notes=notes,
-        **given,
+        **asked.settings,
     )
-    return result
-
-
-def _assignment(text: str) -> tuple[str, Any]:
-    """A setting written ``NAME=VALUE``: a number, true, false, or text."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise CommandLineError(f"--set is {text!r}; write NAME=VALUE, such as block_size=32")
-    import json  # numbers, booleans and lists as everybody writes them
-
-    try:
-        return name.strip().replace("-", "_"), json.loads(value)
-    except (ValueError, RecursionError):
-        return name.strip().replace("-", "_"), value
-
-
-def _lengths(text: str | None) -> str | None:
-    """The text itself, or what the file of that name holds."""
-    if text is None or not os.path.isfile(text):
-        return text
-    return _read_text(Path(text), "--lengths")
-
-
-def _command(words: tuple[str, ...], options: dict[str, Any]) -> tuple[ParsedCommand | None, str]:
-    """The engine's own command, when there is one, and the model's name."""
-    from tokenroom.engines.registry import chosen_start, command_parser, program_names
-
-    from_file: Path | None = options["from_file"]
-    named, _, version = (options["engine"] or "").strip().lower().partition("@")
-    if from_file is not None:
-        if words:
-            raise CommandLineError(
-                f"--from reads the whole command from {from_file}; leave out {' '.join(words)!r}"
-            )
-        text: str | tuple[str, ...] = _read_text(from_file, "--from")
-    elif len(words) == 1 and (not any(char.isspace() for char in words[0]) or _is_path(words[0])):
-        if options["service"] is not None:
-            raise CommandLineError(
-                f"--service is {options['service']!r}, which chooses in a deployment file; give "
-                f"that with --from, or leave --service out"
-            )
-        if words[0] in program_names() and not _is_path(words[0]):
-            raise CommandLineError(
-                f"{words[0]!r} alone names no model; give the engine's whole command, or the "
-                f"model's name"
-            )
-        return None, words[0]
-    elif words:
-        text = words
-    else:
-        raise CommandLineError(
-            "no model is given; name one (tokenroom fit llama-3.1-8b --gpu h100), or an engine's "
-            "command after -- (tokenroom fit --gpu h100 -- vllm serve MODEL)"
-        )
-    started, chosen = chosen_start(
-        text, os.environ, service=options["service"], engine=named or None
-    )
-    if options["engine"] is not None and named != started:
-        raise CommandLineError(
-            f"--engine is {options['engine']!r} and the command starts {started}; leave --engine "
-            f"out, or give only its version ({started}@VERSION)"
-        )
-    parsed = command_parser(started)(
-        chosen,
-        environment=os.environ,
-        allow_files=True,
-        version=version or None,
-    )
-    return parsed, parsed.model
-
-
-def _is_path(word: str) -> bool:
-    """Whether a word with blanks names a file or folder, and is no command."""
-    try:
-        return os.path.exists(os.path.expanduser(word))
-    except (OSError, ValueError):
-        return False
-
-
-def _read_text(path: Path, option: str) -> str:
-    from tokenroom.files import decoded, read_bounded_text
-
-    what = f"{option} {path}"
-    if str(path) != "-":
-        return read_bounded_text(
-            path, _MAX_COMMAND_BYTES, what=what, error=CommandLineError, streams=True
-        )
-    if sys.stdin is None:
-        raise CommandLineError(f"{what} cannot be read: standard input is closed; name a file")
-    try:
-        data = sys.stdin.buffer.read(_MAX_COMMAND_BYTES + 1)
-    except OSError as error:
-        raise CommandLineError(f"{what} cannot be read: {error.strerror}; name a file") from error
-    if len(data) > _MAX_COMMAND_BYTES:
-        raise CommandLineError(f"{what} is larger than 1 MiB; give less")
-    return decoded(data, what=what, error=CommandLineError)
-
-
-def _model(name: str, options: dict[str, Any]) -> ModelSpec:
-    from tokenroom.models.resolve import load_model
-
-    hub = None
-    if options["revision"] or options["offline"] or options["hub_timeout"]:
-        from tokenroom.models.hub import HubOptions
-
-        given = {
-            "revision": options["revision"],
-            "offline": options["offline"] or None,
-            "timeout_seconds": options["hub_timeout"],
-        }
-        hub = HubOptions(**{name: value for name, value in given.items() if value is not None})
-    return load_model(name, assume_architecture=options["assume_architecture"], hub=hub)
-
-
-def _accelerator(options: dict[str, Any], parsed: ParsedCommand | None) -> Accelerator:
-    from tokenroom.hardware.catalogue import custom_accelerator, load_catalogue
-
-    name = options["gpu"] or (parsed.accelerator_hint if parsed is not None else None)
-    catalogue = load_catalogue(options["gpu_file"])
-    base = catalogue.find(name) if name else None
-    if options["gpu_memory"] is not None:
-        return custom_accelerator(options["gpu_memory"], bandwidth=options["bandwidth"], base=base)
-    if base is None:
-        raise HardwareError(
-            "no GPU is given; name one with --gpu (see: tokenroom gpus), or describe it with "
-            "--gpu-memory 96GiB"
-        )
-    if options["bandwidth"] is not None:
-        return custom_accelerator(base.memory_bytes, bandwidth=options["bandwidth"], base=base)
-    return base
 
 
 def _show_sweep(

@@ -12,10 +12,10 @@ from tokenroom.cli.options import (
     gpu_file_option,
     json_option,
     language_option,
-    named_count,
     say_written,
 )
-from tokenroom.errors import CommandLineError, HardwareError
+from tokenroom.cli.question import question
+from tokenroom.errors import CommandLineError
 from tokenroom.reports.messages import Language
 
 if TYPE_CHECKING:
@@ -23,8 +23,13 @@ if TYPE_CHECKING:
     from tokenroom.serving_speed import ServingSpeed
 
 
-@click.command("speed", context_settings={"max_content_width": 100})
-@click.argument("model", required=False)
+@click.command(
+    "speed",
+    context_settings={"max_content_width": 100},
+    epilog="After -- comes an engine's own command: tokenroom speed --gpu h100 -- vllm serve MODEL "
+    "--max-num-batched-tokens 4096",
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[MODEL] [-- COMMAND...]")
 @click.option("--gpu", help="GPU: a name such as h100, l40s, 4090 (see: tokenroom gpus).")
 @click.option("--gpus", type=int, help="How many GPUs; as many as the parallel sizes need.")
 @click.option("--tp", type=int, help="Tensor-parallel size.")
@@ -56,13 +61,25 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--engine",
-    default="vllm",
-    show_default=True,
-    help="vllm, sglang, tensorrt-llm or llama.cpp, with @VERSION for an older one.",
+    help="vllm (the default), sglang, tensorrt-llm or llama.cpp, with @VERSION for an older one.",
 )
 @click.option("--weights", help="What if the weights were fp8, int8, awq, gptq, nvfp4, ...")
 @click.option("--kv", help="KV cache type, as fp8.")
 @click.option("--context", type=TOKENS, help="max_model_len, as 32k (k is 1024).")
+@click.option(
+    "--from",
+    "from_file",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    help="A file with the engine's command: shell, docker, compose or Kubernetes (- for stdin).",
+)
+@click.option("--service", help="Which service or container of that file.")
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Any other setting of the engine under its own name; may be repeated.",
+)
 @click.option("--price", type=float, help="USD of one GPU for an hour.")
 @click.option("--sweep", "sweep_text", help="concurrency=1..256")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw a sweep to FILE (png, svg).")
@@ -72,7 +89,7 @@ if TYPE_CHECKING:
 @gpu_file_option
 @language_option
 def command(
-    model: str | None,
+    words: tuple[str, ...],
     as_json: bool,
     explain: bool,
     plot: Path | None,
@@ -91,11 +108,7 @@ def command(
 
         click.echo(schema_text(), nl=False)
         return 0
-    if model is None:
-        raise CommandLineError(
-            "no model is given; name one, as in: tokenroom speed llama-3.1-8b --gpu h100"
-        )
-    for name in ("engine", "kv", "weights", "gpu"):
+    for name in ("engine", "kv", "weights", "gpu", "service"):
         if options[name] is not None and not options[name].strip():
             raise CommandLineError(f"--{name} is empty; give a value or leave it out")
     if explain and sweep_text is not None:
@@ -109,7 +122,7 @@ def command(
     from tokenroom.serving_speed import DoesNotFitError
 
     try:
-        result = _result(model, options)
+        result = _result(words, options)
     except DoesNotFitError as refused:
         return _show_refusal(refused.fit, as_json=as_json, language=language)
     if values is not None:
@@ -151,29 +164,18 @@ def _points(result: ServingSpeed, values: tuple[int, ...]) -> list[ServingSpeed]
     return points
 
 
-def _result(model: str, options: dict[str, Any]) -> ServingSpeed:
-    from tokenroom.hardware.catalogue import load_catalogue
-    from tokenroom.models.resolve import load_model
+def _result(words: tuple[str, ...], options: dict[str, Any]) -> ServingSpeed:
     from tokenroom.serving_speed import speed
 
-    if options["gpu"] is None:
-        raise HardwareError("no GPU is given; name one with --gpu (see: tokenroom gpus)")
+    asked = question(words, options, verb="speed")
     return speed(
-        load_model(model),
-        load_catalogue(options["gpu_file"]).find(options["gpu"]),
-        gpus=named_count(options["gpu"], options["gpus"]),
+        asked.model,
+        asked.accelerator,
         input_tokens=options["input_tokens"],
         output_tokens=options["output_tokens"],
         concurrency=options["concurrency"],
-        engine=options["engine"],
-        tp=options["tp"],
-        pp=options["pp"],
-        dp=options["dp"],
-        ep=options["ep"],
-        context=options["context"],
-        weights=options["weights"],
-        kv=options["kv"],
         price_per_gpu_hour=options["price"],
+        **asked.settings,
     )
 
 
