@@ -15,7 +15,7 @@ from tokenroom.models.hub import HubOptions
 from tokenroom.models.resolve import load_model
 from tokenroom.reports.messages import Language
 from tokenroom.reports.validation_markdown import group_table
-from tokenroom.reports.validation_text import error_text, figure_text
+from tokenroom.reports.validation_text import error_text, figure_text, observed_text
 from tokenroom.validation.comparison import Comparison
 from tokenroom.validation.prediction import Predictor
 from tokenroom.validation.reading import BadRow, read_rows
@@ -124,7 +124,7 @@ def large_lines(items: Sequence[Comparison], error: Callable[[Comparison], str])
             grade = "" if item.counts else f", grade {item.grade}"
             yield (
                 f"  - `{item.id}` ({item.engine} {item.engine_version}{grade}) {item.quantity}: "
-                f"predicted {figure_text(item.predicted)}, observed {figure_text(item.observed)}, "
+                f"predicted {figure_text(item.predicted)}, observed {observed_text(item)}, "
                 f"{error(item)}"
             )
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from tokenroom.cli.main import main
 
@@ -52,7 +53,7 @@ def test_json_has_the_documented_keys(rows: Path, capsys: pytest.CaptureFixture[
     code, out, _ = run(capsys, str(rows), "--json")
     data = json.loads(out)
     assert code == 0
-    assert data["schema_version"] == "1.1"
+    assert data["schema_version"] == "1.2"
     assert {"id", "engine", "quantity", "predicted", "observed", "error_pct", "explained_by"} <= (
         set(data["rows"][0])
     )
@@ -170,13 +171,69 @@ def test_bad_rows_are_named_or_skipped(
     bad = tmp_path / "bad.jsonl"
     bad.write_text(rows.read_text() + "{\n[]\n")
     code, out, err = run(capsys, str(bad))
-    assert (code, out) == (2, "")
+    assert code == 2
     assert "bad.jsonl line 3" in err
     assert "and 1 more" in err
     assert err.count("\n") == 1
-    code, out, _ = run(capsys, str(bad), "--skip-bad")
+    assert "kv_tokens" in out, "the rest of the file is done"
+    assert "bad.jsonl line 3 is not JSON" in out
+    assert "bad.jsonl line 4 holds []" in out
+    assert out.splitlines()[-1].endswith("; rows that cannot be read: 2")
+    code, again, err = run(capsys, str(bad), "--skip-bad")
+    assert (code, again, err) == (0, out, "")
+    bad.write_text("{}\n[]\n")
+    code, out, err = run(capsys, str(bad), "--skip-bad")
+    assert (code, out) == (2, ""), "a file without any row is no file of rows"
+    assert "bad.jsonl line 1 has no id" in err
+
+
+def test_values_that_mean_nothing_are_named_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = ROW | {
+        "engine_version": "banana",
+        "outcome": "great",
+        "flag": {},
+        "reported": ROW["reported"] | {"weights_gib": True, "activation_gib": "lots"},  # type: ignore[operator]
+    }
+    del odd["flags"]
+    file = tmp_path / "odd.jsonl"
+    file.write_text(json.dumps(odd).replace("57.5", "1e999") + "\n" + json.dumps(ROW) + "\n")
+    code, out, err = run(capsys, str(file))
+    assert (code, err) == (0, "")
+    place = "h100-qwen3-8b (odd.jsonl line 1): "
+    for said in (
+        "engine_version is 'banana', which names no release",
+        "outcome is 'great', so that it is not checked",
+        "field 'flag' is not known and is passed over; flags is",
+        "reported.weights_gib is True, so that it is not compared",
+        "reported.activation_gib is 'lots', so that it is not compared",
+        "reported.kv_gib is inf, so that it is not compared",
+    ):
+        assert place + said in out
+    assert out.splitlines()[-1].endswith("; values that mean nothing: 6")
+    _, out, _ = run(capsys, str(file), "--json")
+    assert len(json.loads(out)["odd_values"]) == 6
+    _, out, _ = run(capsys, str(file), "--lang", "zh")
+    assert out.splitlines()[-1].endswith("；无法理解的值：6")
+
+
+def test_the_schema_is_printed_and_kept(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "--json-schema")
     assert code == 0
-    assert "skipped: 2; the first: bad.jsonl line 3" in " ".join(out.split())
+    schema = json.loads(out)
+    Draft202012Validator.check_schema(schema)
+    rows.write_text(rows.read_text() + "{\n")
+    _, out, _ = run(capsys, str(rows), "--json", "--skip-bad")
+    data = json.loads(out)
+    Draft202012Validator(schema).validate(data)
+    assert data["bad_rows"][0].startswith("rows.jsonl line 3")
+    _, out, _ = run(capsys, "--log", str(LOGS / "vllm_0.19.log"), "--json")
+    Draft202012Validator(schema).validate(json.loads(out))
+    del data["outcomes"]
+    assert not Draft202012Validator(schema).is_valid(data)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Rows predicted, compared and summed up."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,14 @@ from tokenroom.errors import TokenroomError
 from tokenroom.models.resolve import load_model
 from tokenroom.models.spec import ModelSpec
 from tokenroom.validation.comparison import Comparison
-from tokenroom.validation.explanations import Explanations, known_explanations, known_versions
+from tokenroom.validation.explanations import (
+    Explanations,
+    completed,
+    known_explanations,
+    known_facts,
+    known_versions,
+)
+from tokenroom.validation.figures import figure
 from tokenroom.validation.models import find_model, without_layout
 from tokenroom.validation.prediction import Predictor
 from tokenroom.validation.reading import BadRow, read_rows
@@ -77,6 +85,64 @@ def test_tokens_from_the_printed_memory_allow_for_its_rounding() -> None:
         if item.quantity == "kv_tokens_from_kv_gib"
     )
     assert off.error_pct == pytest.approx(4.66, abs=0.05)
+
+
+def test_a_rounded_figure_is_compared_to_the_precision_it_is_written_with() -> None:
+    def compared(**reported: object) -> dict[str, Comparison]:
+        return {item.quantity: item for item in found({"reported": reported}).comparisons}
+
+    within = compared(kv_tokens="~0.42M", kv_gib="~58")
+    assert within["kv_tokens"].error_pct == 0, "418,672 may be written so"
+    assert (within["kv_tokens"].observed, within["kv_tokens"].half_digit) == (420_000, 5000)
+    assert within["kv_tokens_from_kv_gib"].error_pct == 0
+    far = compared(kv_tokens="~421k")["kv_tokens"]
+    assert far.error_pct == pytest.approx((418_672 - 420_500) / 421_000 * 100, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("written", "low", "high"),
+    [
+        ("≈ 1.2M", 1_150_000, 1_250_000),
+        ("~55k", 54_500, 55_500),
+        ("~50", 49.5, 50.5),
+        ("about 9.25", 9.245, 9.255),
+        ("~1,200", 1199.5, 1200.5),
+        (57.5, 57.5, 57.5),
+    ],
+)
+def test_what_a_written_figure_stands_for(written: object, low: float, high: float) -> None:
+    read = figure(written)
+    assert read is not None
+    assert (read.low, read.high) == (pytest.approx(low), pytest.approx(high))
+
+
+@pytest.mark.parametrize("value", ["55k", "lots", True, None, [1], float("inf"), "~1e9", "~" * 99])
+def test_what_is_no_figure(value: object) -> None:
+    assert figure(value) is None
+
+
+def test_facts_of_a_thread_complete_its_row_and_no_other() -> None:
+    url = "https://github.com/noonghunna/club-3090/issues/652"
+    row = read_row(ROW | {"id": "club3090-652", "url": url, "outcome": None}, "")
+    whole = completed(row)
+    assert whole.flags == {**row.flags, "enable_prefix_caching": True}
+    assert completed(replace(row, url="https://example.org")).flags == row.flags
+    assert completed(replace(row, flags={"enable_prefix_caching": False})).flags == {
+        "enable_prefix_caching": False
+    }, "what the row states counts"
+    run = validate([row], predictor=Predictor(load=known_only), explanations=NONE)
+    assert [remark.key for remark in run.remarks] == ["facts"]
+
+
+def test_facts_name_their_thread_and_source() -> None:
+    for row_id, facts in known_facts().items():
+        assert facts["url"].startswith("https://"), row_id
+        assert facts["source"], row_id
+        assert facts.keys() <= {
+            *("url", "source", "flags", "engine_version"),
+            "outcome",
+            "reported",
+        }
 
 
 def test_where_ranks_differ_the_smallest_decides() -> None:

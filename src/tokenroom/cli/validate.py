@@ -40,13 +40,14 @@ _STDIN = Path("/dev/stdin")
 )
 @click.option("--markdown", type=click.Path(path_type=Path), help="Write the report to FILE.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw to FILE (png, svg, pdf).")
-@click.option("--skip-bad", is_flag=True, help="Skip rows that cannot be read, and count them.")
+@click.option("--skip-bad", is_flag=True, help="Rows that cannot be read are named, and no error.")
 @click.option("--log", type=click.Path(path_type=Path), help="An engine's start-up log.")
 @click.option("--model", help="The log's model, when it names a local folder or none.")
 @click.option("--gpu", help="The log's GPU, when its memory alone does not tell.")
 @click.option("--gpus", type=click.IntRange(1), help="How many GPUs ran it.")
 @click.option("--export", type=click.Path(path_type=Path), help="Write the log's row to FILE.")
 @click.option("--offline", is_flag=True, help="Never ask the Hub.")
+@click.option("--json-schema", is_flag=True, help="Print the JSON schema of --json and stop.")
 @json_option
 @gpu_file_option
 @language_option
@@ -55,6 +56,7 @@ def command(
     as_json: bool,
     language: Language,
     skip_bad: bool,
+    json_schema: bool,
     **options: Any,
 ) -> int:
     """How right the predictions are, on rows of measurements or on an engine's log.
@@ -62,6 +64,11 @@ def command(
     Each row is predicted from its flags and compared with what the engine printed. FILE holds rows:
     JSON lines, JSON or CSV, plain or gzipped (- for stdin).
     """
+    if json_schema:
+        from tokenroom.reports.validation_json import schema_text
+
+        click.echo(schema_text())
+        return 0
     from tokenroom.hardware.catalogue import load_catalogue
     from tokenroom.validation.validate import unique_rows
 
@@ -71,7 +78,7 @@ def command(
         rows: Sequence[Row] = (_log_row(words, catalogue, options),)
     else:
         read, bad = _read(_files(words, options))
-        if bad and not skip_bad:
+        if bad and not read:
             raise RowError(bad[0].reason + _how_many(len(bad)))
         rows = unique_rows(_chosen(read, options["grade"], options["engine"]))
     found = _validate(rows, _predictor(catalogue, options))
@@ -82,15 +89,16 @@ def command(
         from tokenroom.reports.console import print_json
         from tokenroom.reports.validation_json import validation_json
 
-        print_json(validation_json(found, num_skipped=len(bad)))
+        print_json(validation_json(found, bad=[item.reason for item in bad]))
     else:
         from tokenroom.reports.console import console
         from tokenroom.reports.validation_text import print_validation
 
-        first = bad[0].reason if bad else ""
-        print_validation(console(), found, language, num_skipped=len(bad), first_skipped=first)
+        print_validation(console(), found, language, bad=[item.reason for item in bad])
     if found.interrupted:
         return _INTERRUPTED
+    if bad and not skip_bad:
+        raise RowError(bad[0].reason + _how_many(len(bad)))
     if options["log"] is None:
         return 0
     foreseen = any(check.agrees for check in found.outcomes)
@@ -170,8 +178,8 @@ def _with_grade(found: Validation, row: Row, catalogue: Catalogue) -> Validation
     """What was found, with how a log's row would count where only the GPU's name is missing."""
     from dataclasses import replace
 
+    from tokenroom.validation.figures import numeric
     from tokenroom.validation.prediction import by_memory
-    from tokenroom.validation.quantities import numeric
     from tokenroom.validation.validate import Remark
 
     total = numeric(row.reported.get("total_gpu_gib"))

@@ -1,5 +1,6 @@
 """What ``validate`` found as one JSON object (docs/json.md).
 
+Its schema is ``data/validation.schema.json``, printed by ``tokenroom validate --json-schema``;
 ``schema_version`` is ``MAJOR.MINOR``: a new key raises the minor number, a changed or dropped one
 the major number. Errors are in percent of the observed figure, other figures in the unit that the
 quantity's name ends with.
@@ -7,27 +8,28 @@ quantity's name ends with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
 from typing import Any, Final
 
 from tokenroom.validation.comparison import Comparison, OutcomeCheck
 from tokenroom.validation.statistics import Group
 from tokenroom.validation.validate import Unpredicted, Validation
 
-SCHEMA_VERSION: Final = "1.1"
+SCHEMA_VERSION: Final = "1.2"
 
 
-def validation_json(found: Validation, *, num_skipped: int = 0) -> dict[str, Any]:
+def validation_json(found: Validation, *, bad: Sequence[str] = ()) -> dict[str, Any]:
     """``found`` as plain JSON values.
 
     Args:
         found: What the run came to.
-        num_skipped: Rows that could not be read and were skipped.
+        bad: Why each row that could not be read could not.
     """
     return {
         "schema_version": SCHEMA_VERSION,
         "num_rows": found.num_rows,
-        "num_skipped": num_skipped,
+        "num_skipped": len(bad),
         "interrupted": found.interrupted,
         "rows": [_row(item) for item in found.comparisons],
         "groups": [
@@ -61,7 +63,16 @@ def validation_json(found: Validation, *, num_skipped: int = 0) -> dict[str, Any
             {"id": remark.id, "key": remark.key, "values": dict(remark.values)}
             for remark in found.remarks
         ],
+        "odd_values": [
+            {"id": item.id, "place": item.place, "reason": item.reason} for item in found.odd
+        ],
+        "bad_rows": list(bad),
     }
+
+
+def schema_text() -> str:
+    """The JSON schema of the object, as packaged."""
+    return files("tokenroom.reports").joinpath("data/validation.schema.json").read_text("utf-8")
 
 
 def _row(item: Comparison) -> dict[str, Any]:
@@ -74,6 +85,7 @@ def _row(item: Comparison) -> dict[str, Any]:
         "grade": item.grade,
         "predicted": item.predicted,
         "observed": item.observed,
+        "observed_half_digit": item.half_digit,
         "error_pct": item.error_pct,
         "explained_by": item.explained_by,
         "counts": item.counts,

@@ -11,6 +11,8 @@ from tokenroom.reports.validation_text import (
     error_text,
     figure_text,
     kind_text,
+    observed_text,
+    odd_lines,
     remark_text,
     summary,
 )
@@ -85,6 +87,9 @@ def markdown_lines(found: Validation, language: Language) -> Iterator[str]:
             for one in items:
                 reason = message("validate.reason", language, id=one.id, reason=one.reason)
                 yield f"- {_safe(reason)}"
+    if found.odd:
+        yield from _section(message("validate.odd", language))
+        yield from (f"- {_safe(line)}" for line in odd_lines(found))
 
 
 def group_table(groups: Iterable[Group], column: str | None, language: Language) -> Iterator[str]:
@@ -121,7 +126,7 @@ def row_table(items: Iterable[Comparison], language: Language) -> Iterator[str]:
                 f"{item.engine} {item.engine_version}",
                 item.quantity,
                 figure_text(item.predicted),
-                figure_text(item.observed),
+                observed_text(item),
                 error_text(item),
                 item.explained_by or "",
             ]

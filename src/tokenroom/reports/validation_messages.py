@@ -12,10 +12,6 @@ VALIDATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "left out: {left_out}",
         "行数：{rows}；比较的数字：{figures}；无法预测的行：{unpredicted}；未计入的行：{left_out}",
     ),
-    "validate.skipped": (
-        "Rows that could not be read and were skipped: {count}; the first: {reason}",
-        "{count} 行无法读取，已跳过；第一处：{reason}",
-    ),
     "validate.interrupted": (
         "Stopped before the end: what follows is what was done.",
         "提前中止：以下为已完成的部分。",
@@ -58,6 +54,20 @@ VALIDATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "validate.partly": ("Predicted in part", "部分预测"),
     "validate.left_out": ("Left out", "未计入"),
     "validate.remarks": ("Remarks", "说明"),
+    "validate.odd": ("Values that mean nothing here", "无法理解的值"),
+    "validate.odd_count": (
+        "; values that mean nothing: {count}",
+        "；无法理解的值：{count}",
+    ),
+    "validate.bad_count": (
+        "; rows that cannot be read: {count}",
+        "；无法读取的行：{count}",
+    ),
+    "validate.bad": ("Rows that cannot be read", "无法读取的行"),
+    "validate.remark.facts": (
+        "Beyond the row: {facts} ({source}).",
+        "该行之外的信息：{facts}（{source}）。",
+    ),
     "validate.remark.taken": (
         "Taken from the log, as the command does not give them: {settings}.",
         "命令未给出、取自日志的设置：{settings}。",

@@ -24,8 +24,7 @@ def print_validation(
     found: Validation,
     language: Language,
     *,
-    num_skipped: int = 0,
-    first_skipped: str = "",
+    bad: Sequence[str] = (),
 ) -> None:
     """Write the whole report to ``out``.
 
@@ -33,8 +32,7 @@ def print_validation(
         out: Where to.
         found: What the run came to.
         language: Of the report.
-        num_skipped: Rows that could not be read and were skipped.
-        first_skipped: Why the first of them was.
+        bad: Why each row that could not be read could not.
     """
     from rich.text import Text
 
@@ -61,18 +59,22 @@ def print_validation(
             for item in items:
                 text = message("validate.reason", language, id=item.id, reason=item.reason)
                 out.print(Text("  " + text), soft_wrap=True)
+    for key, sentences in (("odd", odd_lines(found)), ("bad", bad)):
+        if sentences:
+            out.print()
+            out.print(Text(message(f"validate.{key}", language), style="bold"))
+            for sentence in sentences:
+                out.print(Text("  " + sentence, style="yellow"), soft_wrap=True)
     out.print()
-    if num_skipped:
-        text = message("validate.skipped", language, count=num_skipped, reason=first_skipped)
-        out.print(Text(text, style="yellow"))
     if found.interrupted:
         out.print(Text(message("validate.interrupted", language), style="yellow"))
-    out.print(Text(summary(found, language), style="bold"))
+    line = summary(found, language, num_bad=len(bad))
+    out.print(Text(line, style="bold"), soft_wrap=True)
 
 
-def summary(found: Validation, language: Language) -> str:
-    """One line: how many rows and figures."""
-    return message(
+def summary(found: Validation, language: Language, *, num_bad: int = 0) -> str:
+    """One line: how many rows and figures, and how many rows and values could not be read."""
+    line = message(
         "validate.summary",
         language,
         rows=found.num_rows,
@@ -80,6 +82,18 @@ def summary(found: Validation, language: Language) -> str:
         unpredicted=len(found.unpredicted),
         left_out=len(found.left_out),
     )
+    for key, count in (("odd_count", len(found.odd)), ("bad_count", num_bad)):
+        if count:
+            line += message(f"validate.{key}", language, count=count)
+    return line
+
+
+def odd_lines(found: Validation) -> list[str]:
+    """Where each value that means nothing stands, and what it is."""
+    return [
+        f"{item.id} ({item.place}): {item.reason}" if item.place else f"{item.id}: {item.reason}"
+        for item in found.odd
+    ]
 
 
 def remark_text(remark: Remark, language: Language) -> str:
@@ -95,6 +109,11 @@ def kind_text(kind: str | None, language: Language) -> str:
 def figure_text(value: float) -> str:
     """A figure as it is read best: whole numbers with separators, others with two decimals."""
     return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 10_000 else f"{value:.2f}"
+
+
+def observed_text(item: Comparison) -> str:
+    """An observed figure, marked where its writer rounded it."""
+    return ("~" if item.half_digit else "") + figure_text(item.observed)
 
 
 def error_text(item: Comparison) -> str:
@@ -114,7 +133,7 @@ def _print_rows(out: Console, items: Sequence[Comparison], language: Language) -
     widths = [
         max(len(item.quantity) for item in items),
         max(len(figure_text(item.predicted)) for item in items),
-        max(len(figure_text(item.observed)) for item in items),
+        max(len(observed_text(item)) for item in items),
     ]
     for _, group in groupby(items, key=lambda item: item.id):
         figures = list(group)
@@ -132,7 +151,7 @@ def _print_rows(out: Console, items: Sequence[Comparison], language: Language) -
         for item in figures:
             line = Text(
                 f"  {item.quantity:<{widths[0]}}  {figure_text(item.predicted):>{widths[1]}}"
-                f"  {figure_text(item.observed):>{widths[2]}}  {error_text(item):>10}",
+                f"  {observed_text(item):>{widths[2]}}  {error_text(item):>10}",
                 no_wrap=True,
             )
             if item.error_pct is not None and abs(item.error_pct) > _LARGE_PCT:

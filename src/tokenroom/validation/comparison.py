@@ -11,15 +11,10 @@ from tokenroom.fitting import FitResult
 from tokenroom.units import GIB
 from tokenroom.validation.architecture import architecture_class
 from tokenroom.validation.explanations import Explanations
+from tokenroom.validation.figures import Figure, figure, numbers, numeric
 from tokenroom.validation.occupied import FREE_FIGURES
 from tokenroom.validation.prediction import Prediction
-from tokenroom.validation.quantities import (
-    FROM_KV,
-    numbers,
-    numeric,
-    predicted_figure,
-    rests_on_cache,
-)
+from tokenroom.validation.quantities import FROM_KV, predicted_figure, rests_on_cache
 from tokenroom.validation.rows import COUNTED_GRADES, Row
 
 _ROUNDING: Final = 0.005
@@ -44,6 +39,8 @@ class Comparison:
         grade: Of the row.
         predicted: In the quantity's own unit.
         observed: In the same unit.
+        half_digit: Half of the last digit of an observed figure that its writer rounded, 0 of one
+            as it was printed.
         explained_by: Cause of a large error in the engine, None when none is recorded.
         repeats: The row repeats another's configuration, so that it does not count again.
     """
@@ -56,6 +53,7 @@ class Comparison:
     grade: str
     predicted: float
     observed: float
+    half_digit: float = 0
     explained_by: str | None = None
     repeats: bool = False
 
@@ -66,10 +64,14 @@ class Comparison:
 
     @property
     def error_pct(self) -> float | None:
-        """Signed error in percent of the observed; None when that is not above 0."""
+        """Signed error in percent of the observed; None when that is not above 0.
+
+        Of a figure that was rounded, from the nearest value that it stands for: none within them.
+        """
         if self.observed <= 0:
             return None
-        return (self.predicted - self.observed) / self.observed * 100
+        low, high = self.observed - self.half_digit, self.observed + self.half_digit
+        return (self.predicted - min(max(self.predicted, low), high)) / self.observed * 100
 
     @property
     def is_small(self) -> bool:
@@ -156,7 +158,8 @@ def compare(
             architecture_class=kind,
             grade=row.grade,
             predicted=predicted,
-            observed=observed,
+            observed=observed.value,
+            half_digit=observed.half_digit,
             explained_by=known.cause(row.id, quantity),
             repeats=key in counted,
         )
@@ -211,7 +214,7 @@ def _check_other(
     )
 
 
-def _figures(row: Row, result: FitResult) -> Iterator[tuple[str, float, float]]:
+def _figures(row: Row, result: FitResult) -> Iterator[tuple[str, float, Figure]]:
     for quantity, observed in _observed(row):
         asked = result
         if quantity == "max_concurrency":
@@ -224,12 +227,12 @@ def _figures(row: Row, result: FitResult) -> Iterator[tuple[str, float, float]]:
         yield FROM_KV, *from_kv
 
 
-def _observed(row: Row) -> Iterator[tuple[str, float]]:
+def _observed(row: Row) -> Iterator[tuple[str, Figure]]:
     """Every figure of a row; those by device take its name before the quantity's."""
     for quantity, value in row.reported.items():
         by_device = value.items() if isinstance(value, Mapping) else ((None, value),)
         for device, inner in by_device:
-            observed = numeric(inner)
+            observed = figure(inner)
             name = quantity if device is None else f"{str(device).lower()}_{quantity}"
             if observed is not None:
                 yield name, observed
@@ -245,15 +248,16 @@ def _at_length(result: FitResult, length: object) -> FitResult:
         return result
 
 
-def _tokens_from_kv(row: Row, result: FitResult) -> tuple[float, float] | None:
+def _tokens_from_kv(row: Row, result: FitResult) -> tuple[float, Figure] | None:
     """Tokens that the observed KV memory holds, and the observed ones.
 
-    The memory was printed with two decimals, so it stands for an interval; of the tokens that
-    interval may hold, the figure nearest to the observed one is taken. The rank with the least
+    The memory was printed with two decimals, or rounded by whoever wrote it down, so it stands for
+    an interval; of the tokens that interval may hold, the figure nearest to the observed one is
+    taken. The rank with the least
     memory decides: where ranks' figures are stated it is the smallest of them, and where only the
     first pipeline stage's is, the others are taken to differ from it as the plan's stages do.
     """
-    tokens = numeric(row.reported.get("kv_tokens"))
+    tokens = figure(row.reported.get("kv_tokens"))
     stated = _cache_memory(row)
     if tokens is None or stated is None:
         return None
@@ -270,16 +274,16 @@ def _tokens_from_kv(row: Row, result: FitResult) -> tuple[float, float] | None:
     high = _pool_tokens(result, memory + rounding)
     if low is None or high is None:
         return None
-    return min(max(tokens, low), high), tokens
+    return min(max(tokens.value, low), high), tokens
 
 
 def _cache_memory(row: Row) -> tuple[float, float] | None:
-    """GiB that a row says the cache has, and half of the last digit printed."""
+    """GiB that a row says the cache has, and half of the last digit printed or written."""
     reported = row.reported
     for quantity in ("kv_gib_true_incl_indexer", "kv_gib"):  # the first where a log leaves it out
-        memory = numeric(reported.get(quantity))
+        memory = figure(reported.get(quantity))
         if memory is not None:
-            return memory, _ROUNDING
+            return memory.value, memory.half_digit or _ROUNDING
     keys, values = numeric(reported.get("k_gib")), numeric(reported.get("v_gib"))
     if keys is not None and values is not None:
         return keys + values, 2 * _ROUNDING

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
+from typing import Any
+
+from tokenroom.validation.rows import Row
 
 OUTCOME = "outcome"
 """The quantity under which a cause explains whether the engine started."""
@@ -55,6 +58,32 @@ def known_configurations() -> Mapping[str, Mapping[str, object]]:
     """
     found: Mapping[str, Mapping[str, object]] = json.loads(_packaged("thread_configurations.json"))
     return found
+
+
+@lru_cache(maxsize=1)
+def known_facts() -> Mapping[str, Mapping[str, Any]]:
+    """What a thread or its repository says beyond the row that was made of it, by row id.
+
+    Each (``data/thread_facts.json``) has the ``url`` of the thread, the ``source`` within or behind
+    it, and fields of rows: ``flags`` that the row leaves open, an ``engine_version``, an
+    ``outcome``, ``reported`` figures as they were written.
+    """
+    found: Mapping[str, Mapping[str, Any]] = json.loads(_packaged("thread_facts.json"))
+    return found
+
+
+def completed(row: Row) -> Row:
+    """The row with what is known beyond it; a row of another thread that has its id stays."""
+    facts = known_facts().get(row.id)
+    if facts is None or row.url != facts["url"]:
+        return row
+    return replace(
+        row,
+        flags={**facts.get("flags", {}), **row.flags},
+        engine_version=row.engine_version or facts.get("engine_version"),
+        outcome=facts.get("outcome", row.outcome),
+        reported={**row.reported, **facts.get("reported", {})},
+    )
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,7 @@ from typing import Final
 
 from tokenroom.fitting import FitResult
 from tokenroom.units import GIB
-from tokenroom.validation.quantities import numbers
+from tokenroom.validation.figures import numbers
 from tokenroom.validation.rows import Row
 
 FREE_FIGURES: Final = frozenset({"free_at_start_gib", "free_start_gib"})

@@ -24,9 +24,9 @@ from tokenroom.validation.commands import (
     has_command,
 )
 from tokenroom.validation.explanations import known_configurations, known_versions
+from tokenroom.validation.figures import numeric
 from tokenroom.validation.models import FoundModel, find_model
 from tokenroom.validation.occupied import occupied_bytes
-from tokenroom.validation.quantities import numeric
 from tokenroom.validation.rows import UNNAMED, Row
 
 ModelLoader = Callable[[str], ModelSpec]

@@ -7,7 +7,7 @@ end of the name (``_gib``, ``_mib``, ``_gb``, ``_bytes``) says in which unit the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from tokenroom.engines.policy import StageMemory
 from tokenroom.fitting import FitResult
@@ -26,7 +26,6 @@ _UNITS: Final = {
 }
 
 
-_MOST: Final = 10**18
 FROM_KV: Final = "kv_tokens_from_kv_gib"
 """Tokens of the pool, from the memory that the engine itself says it has for it."""
 
@@ -203,16 +202,3 @@ _CACHE_ALONE: Final[Mapping[str, frozenset[str]]] = {
     "tensorrt-llm": frozenset({FROM_KV, "block_size", "total_gpu_gib"}),
     "llama.cpp": frozenset(CACHE_READINGS),
 }
-
-
-def numbers(value: Any) -> list[float]:
-    """Every number of an observed value, which is one or a list of them."""
-    stated = value if isinstance(value, list) else [value]
-    return [figure for item in stated if (figure := numeric(item)) is not None]
-
-
-def numeric(value: Any) -> float | None:
-    """An observed value as a number; None for lists, texts, nothing and what no figure can be."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MOST:
-        return None
-    return value

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tokenroom.errors import RowError
+from tokenroom.errors import RowError, shown
+from tokenroom.validation.oddities import oddities
 
 GRADES: Final = ("A", "B", "C", "D")
 #: Grades that count; C is tried and shown apart, D states no figure.
@@ -64,6 +65,7 @@ class Row:
         url: Where it was read.
         note: Anything else worth knowing.
         place: File and line, for messages.
+        odd: What it holds that nothing is done with, a sentence each.
     """
 
     id: str
@@ -85,6 +87,7 @@ class Row:
     url: str | None = None
     note: str = ""
     place: str = ""
+    odd: tuple[str, ...] = ()
 
 
 def read_row(data: object, place: str) -> Row:
@@ -98,7 +101,7 @@ def read_row(data: object, place: str) -> Row:
         RowError: A field is missing or holds something else than it may.
     """
     if not isinstance(data, Mapping):
-        raise RowError(f"{place} holds {_shown(data)}; a row is an object of fields")
+        raise RowError(f"{place} holds {shown(data)}; a row is an object of fields")
     identity = _text(data, "id", place)
     engine = _text(data, "engine", place)
     if identity is None:
@@ -115,7 +118,7 @@ def read_row(data: object, place: str) -> Row:
         raise RowError(f"{place} has grade {grade!r}; it may be {', '.join(GRADES)}")
     score = data.get("score")
     if score is not None and not isinstance(score, bool):
-        raise RowError(f"{place} has score {_shown(score)}; it may be true or false")
+        raise RowError(f"{place} has score {shown(score)}; it may be true or false")
     return Row(
         id=identity,
         engine=(engine or UNNAMED).lower(),
@@ -136,6 +139,7 @@ def read_row(data: object, place: str) -> Row:
         url=_text(data, "url", place),
         note=_text(data, "note", place) or "",
         place=place,
+        odd=tuple(oddities(data, (engine or UNNAMED).lower())),
     )
 
 
@@ -186,7 +190,7 @@ def _reported(data: Mapping[str, Any], place: str) -> Mapping[str, Any]:
     if metric is None:
         return {}
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise RowError(f"{place} has value {_shown(value)}; the value of a metric is a number")
+        raise RowError(f"{place} has value {shown(value)}; the value of a metric is a number")
     return {metric: value}
 
 
@@ -195,7 +199,7 @@ def _text(data: Mapping[str, Any], name: str, place: str, *, longest: int = _LON
     if value is None or value == "":
         return None
     if not isinstance(value, str):
-        raise RowError(f"{place} has {name} {_shown(value)}; it is a text")
+        raise RowError(f"{place} has {name} {shown(value)}; it is a text")
     if len(value) > longest and name != "note":
         raise RowError(f"{place} has a {name} of {len(value)} characters; at most {longest}")
     return value.strip() or None
@@ -206,7 +210,7 @@ def _texts(data: Mapping[str, Any], name: str, place: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise RowError(f"{place} has {name} {_shown(value)}; it is a list of texts")
+        raise RowError(f"{place} has {name} {shown(value)}; it is a list of texts")
     return tuple(value)
 
 
@@ -215,7 +219,7 @@ def _mapping(data: Mapping[str, Any], name: str, place: str) -> Mapping[str, Any
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise RowError(f"{place} has {name} {_shown(value)}; it is an object of names and values")
+        raise RowError(f"{place} has {name} {shown(value)}; it is an object of names and values")
     return dict(value)
 
 
@@ -224,10 +228,5 @@ def _count(data: Mapping[str, Any], name: str, place: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100_000:
-        raise RowError(f"{place} has {name} {_shown(value)}; it is a whole number")
+        raise RowError(f"{place} has {name} {shown(value)}; it is a whole number")
     return value
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

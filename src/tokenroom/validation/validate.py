@@ -6,9 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tokenroom.validation.comparison import Comparison, OutcomeCheck, check_outcome, compare
-from tokenroom.validation.explanations import OUTCOME, Explanations, known_explanations
+from tokenroom.validation.explanations import (
+    OUTCOME,
+    Explanations,
+    completed,
+    known_explanations,
+    known_facts,
+)
+from tokenroom.validation.figures import numeric
 from tokenroom.validation.prediction import Prediction, Predictor
-from tokenroom.validation.quantities import is_known, numeric
+from tokenroom.validation.quantities import is_known
 from tokenroom.validation.rows import Row
 from tokenroom.validation.statistics import Group, by_class, by_quantity, by_version
 
@@ -36,14 +43,29 @@ class Remark:
 
     Attributes:
         id: Of the row.
-        key: Which sentence (``taken``, ``overruled``, ``ended``, ``foreseen``, ``refused``,
-            ``not_foreseen``, ``other_cause``, ``gpu``).
+        key: Which sentence (``facts``, ``taken``, ``overruled``, ``ended``, ``foreseen``,
+            ``refused``, ``not_foreseen``, ``other_cause``, ``gpu``, ``other_model``, ...).
         values: What goes into it.
     """
 
     id: str
     key: str
     values: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Odd:
+    """A value of a row that nothing is done with.
+
+    Attributes:
+        id: Of the row.
+        place: File and line.
+        reason: The sentence that says what it is and what it may be.
+    """
+
+    id: str
+    place: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +80,7 @@ class Validation:
         partly: Rows of which only figures of the cache alone have one.
         left_out: Rows that are no truth or state no figure.
         remarks: What else is worth saying of the rows.
+        odd: Values that nothing is done with.
         interrupted: The run was stopped before its end.
     """
 
@@ -68,6 +91,7 @@ class Validation:
     partly: tuple[Unpredicted, ...]
     left_out: tuple[Unpredicted, ...]
     remarks: tuple[Remark, ...] = ()
+    odd: tuple[Odd, ...] = ()
     interrupted: bool = False
 
     @property
@@ -111,11 +135,16 @@ def validate(
     partly: list[Unpredicted] = []
     left_out: list[Unpredicted] = []
     remarks: list[Remark] = []
+    odd: list[Odd] = []
     counted: set[tuple[str, str]] = set()
     done = 0
     interrupted = False
     try:
-        for row in rows:
+        for stated in rows:
+            row = completed(stated)
+            odd += (Odd(id=row.id, place=row.place, reason=reason) for reason in row.odd)
+            if row != stated:
+                remarks.append(_completion(row.id))
             if reason := _left_out(row):
                 left_out.append(_without(row, reason))
             else:
@@ -136,6 +165,7 @@ def validate(
         partly=tuple(partly),
         left_out=tuple(left_out),
         remarks=tuple(remarks),
+        odd=tuple(odd),
         interrupted=interrupted,
     )
 
@@ -196,6 +226,18 @@ def _remarks(prediction: Prediction, outcomes: Sequence[OutcomeCheck]) -> Iterat
         else:
             key = "not_foreseen" if check.cause is None else "other_cause"
         yield Remark(id=row.id, key=key, values={"said": said})
+
+
+def _completion(row_id: str) -> Remark:
+    """What is known beyond a published row, and from where."""
+    facts = known_facts()[row_id]
+    stated = {
+        **facts.get("flags", {}),
+        **{name: facts[name] for name in ("engine_version", "outcome") if name in facts},
+        **facts.get("reported", {}),
+    }
+    listed = ", ".join(f"{name} {value}" for name, value in stated.items())
+    return Remark(id=row_id, key="facts", values={"facts": listed, "source": facts["source"]})
 
 
 def _left_out(row: Row) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tokenroom.errors import RowError
 from tokenroom.hardware.catalogue import Catalogue
+from tokenroom.validation.figures import numeric
 from tokenroom.validation.logs.facts import Facts, LogReader
 from tokenroom.validation.logs.lines import read_messages
 from tokenroom.validation.logs.llama_cpp import LlamaCppLog
@@ -17,7 +18,6 @@ from tokenroom.validation.logs.sglang import SGLangLog
 from tokenroom.validation.logs.tensorrt_llm import TensorRTLLMLog
 from tokenroom.validation.logs.vllm import VLLMLog
 from tokenroom.validation.prediction import by_memory
-from tokenroom.validation.quantities import numeric
 from tokenroom.validation.rows import Row, grade_of
 
 READERS: Final[Mapping[str, Callable[[], LogReader]]] = {
