@@ -136,7 +136,7 @@ def test_ollama_gives_no_more_than_trained(
     main(["fit", "--gpu", "h100", "--", *command.split()])
     out = " ".join(capsys.readouterr().out.split())
     assert f"n_ctx {all_slots:,} cells" in out
-    assert f"n_ctx a slot {slot:,}" in out
+    assert f"n_ctx of a slot {slot:,}" in out
     assert ("Ollama cuts num_ctx 65,536 to the 40,960 tokens" in out) is ("65536" in command)
 
 
@@ -265,7 +265,7 @@ class TestCommand:
     def test_words_of_the_log(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["fit", "--gpu", "4090", "--", "ollama", "run", "qwen3:8b"]) == 0
         out = capsys.readouterr().out
-        for words in ("model buffer", "KV buffer", "compute buffer", "n_ctx a slot", "CUDA0"):
+        for words in ("model buffer", "KV buffer", "compute buffer", "n_ctx of a slot", "CUDA0"):
             assert words in out
         assert "max_model_len" not in out
         assert (
@@ -288,6 +288,35 @@ class TestCommand:
         _, kept = self.answer(capsys, "--gpu", "4070", "--", *command, "-c", "40960")
         assert kept["verdict"] == "fits"
         assert not any("shortens" in remark for remark in kept["remarks"])
+
+    def test_layers_may_be_said_in_words(self, capsys: pytest.CaptureFixture[str]) -> None:
+        common = ("llama-3.1-8b", "--gpu", "4090", "--engine", "llama.cpp", "--context", "4096")
+        for word, number in (("all", "-2"), ("auto", "-1")):
+            _, said = self.answer(capsys, *common, "--set", f"n_gpu_layers={word}")
+            _, given = self.answer(capsys, *common, "--set", f"n_gpu_layers={number}")
+            assert said == given
+        assert main(["fit", *common, "--set", "n_gpu_layers=most"]) == 2
+        assert "give a whole number, auto or all" in capsys.readouterr().err
+
+    def test_what_hangs_on_the_host_is_said(self, capsys: pytest.CaptureFixture[str]) -> None:
+        common = ("llama-3.1-8b", "--gpu", "4090", "--engine", "llama.cpp", "--context", "1m")
+        _, found = self.answer(capsys, *common)
+        assert found["verdict"] == "fits"
+        assert any("GiB of memory this takes is not known" in said for said in found["remarks"])
+        _, enough = self.answer(capsys, *common, "--ram", "256GiB")
+        assert enough["verdict"] == "fits"
+        assert not any("not known" in said for said in enough["remarks"])
+        assert self.answer(capsys, *common, "--ram", "64GiB")[1]["verdict"] == "does_not_fit"
+
+    def test_the_longest_context_starts_and_a_longer_one_does_not(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        common = ("llama-3.1-8b", "--gpu", "4090", "--engine", "llama.cpp", "--ram", "24GiB")
+        _, found = self.answer(capsys, *common, "--context", "1m")
+        longest = found["max_model_len_that_fits"]
+        assert found["verdict"] == "does_not_fit"
+        assert self.answer(capsys, *common, "--context", str(longest))[0] == 0
+        assert self.answer(capsys, *common, "--context", str(longest + 256))[0] == 1
 
     def test_explained_layers_are_those_there_are(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["fit", "--explain", "--gpu", "4090", "--", "ollama", "run", "qwen3:8b"]) == 0

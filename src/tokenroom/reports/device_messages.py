@@ -21,28 +21,28 @@ DEVICE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "未计入草稿模型 {model}：其权重为 {weights_bytes}，另有自己的 KV 缓存与计算缓冲区",
     ),
     "device.longest": (
-        "The longest n_ctx a slot that starts when asked for: {longest} tokens",
-        "明确指定时能够启动的最大每槽 n_ctx：{longest} 个 token",
+        "The longest n_ctx of a slot that fits: {longest} tokens",
+        "放得下的每槽最大 n_ctx：{longest} 个 token",
     ),
     "device.longest_none": (
-        "No n_ctx starts with these settings",
-        "按当前设置，任何 n_ctx 都无法启动",
+        "No n_ctx fits with these settings",
+        "按当前设置，任何 n_ctx 都放不下",
     ),
     "device.saved": ("saved prompts, with use", "保存的提示（随使用增加）"),
     "device.total_gpu": ("GPU memory", "显存总量"),
     "device.total_host": ("host memory", "主机内存总量"),
     "device.needed": ("host memory needed", "所需主机内存"),
     "device.cells": (
-        "n_ctx {cells} cells; slots: {slots}; n_ctx a slot {length}",
+        "n_ctx {cells} cells; slots: {slots}; n_ctx of a slot {length}",
         "n_ctx {cells} 个单元，{slots} 个槽，每槽 n_ctx {length}",
     ),
     "device.group": (
         "  layers of {kind}: {layers}, {page} a cell and layer",
-        "  {layers} 层 {kind}，每单元每层 {page}",
+        "  {kind}：{layers} 层，每单元每层 {page}",
     ),
     "device.state": (
         "  layers of {kind}: {layers}, {page} a sequence and layer",
-        "  {layers} 层 {kind}，每序列每层 {page}",
+        "  {kind}：{layers} 层，每序列每层 {page}",
     ),
     "fit.phase.compute_graph": ("graph of a micro-batch", "微批次的计算图"),
     "notice.placement_all_gpu": (
@@ -71,6 +71,11 @@ DEVICE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "All weights ({host_bytes}) are in host memory: CPU speed, each token reads {read_bytes} "
         "from RAM",
         "全部权重（{host_bytes}）都在主机内存：CPU 速度，每个 token 从内存读取 {read_bytes}",
+    ),
+    "notice.host_memory_unknown": (
+        "Whether the host has the {needed_bytes} of memory this takes is not known here: give its "
+        "memory with --ram",
+        "此处未知主机是否有所需的 {needed_bytes} 内存：请用 --ram 给出主机内存",
     ),
     "notice.context_fitted": (
         "--fit shortens the context from {asked} to {tokens} cells",

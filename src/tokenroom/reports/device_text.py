@@ -92,6 +92,6 @@ def cell_lines(result: FitResult, language: Language) -> Iterator[str]:
             key,
             language,
             layers=group.num_layers,
-            kind=group.kind.replace("_", " "),
+            kind=group.kind,
             page=format_bytes(group.page_bytes),
         )

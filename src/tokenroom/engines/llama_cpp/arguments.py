@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from tokenroom.engines.command_line import MAX_OPTIONS_BYTES, ParsedCommand, read_launches
 from tokenroom.engines.containers import Launch
+from tokenroom.engines.llama_cpp.bench import read_bench
+from tokenroom.engines.llama_cpp.command_words import MODEL_NAMES, CommandWords
 from tokenroom.engines.llama_cpp.flags import (
     ALIASES,
     ENVIRONMENT,
@@ -22,7 +24,7 @@ from tokenroom.engines.llama_cpp.flags import (
     KNOWN_VALUES,
 )
 from tokenroom.engines.llama_cpp.modelfile import read_modelfile
-from tokenroom.engines.llama_cpp.settings import LlamaCppSettings
+from tokenroom.engines.llama_cpp.settings import LAYER_WORDS, LlamaCppSettings
 from tokenroom.engines.shell import hole_in, hole_sentence
 from tokenroom.engines.start_files import is_modelfile
 from tokenroom.errors import CommandLineError
@@ -33,7 +35,7 @@ _PROGRAMS: Final[Mapping[str, str]] = {
     "llama-cli": "cli",
     "llama-run": "cli",
     "llama-completion": "cli",
-    "llama-bench": "cli",
+    "llama-bench": "bench",
     "llama-mtmd-cli": "cli",
 }
 _TRUE: Final = frozenset({"on", "enabled", "true", "1", "yes"})
@@ -101,6 +103,8 @@ def _llama(
     launch: Launch,
     version: str | None,
 ) -> ParsedCommand:
+    if _PROGRAMS[program] == "bench":
+        return _command(program, read_bench(words), variables, launch, version)
     values: dict[str, list[str]] = {}
     for name, own in ENVIRONMENT.items():
         value = variables.get(name)
@@ -120,26 +124,42 @@ def _llama(
             ignored.append(flag)
         elif flag.startswith("-"):
             unknown.append(flag)
-    notes: list[str] = []
-    if unknown:
-        notes.append(f"llama.cpp has no {', '.join(unknown)}, which was left out")
-    files, repositories = values.pop("model", None), values.pop("hf_repo", None)
-    hub_file = values.pop("hf_file", [""])[-1]
-    model = files[-1] if files else None
-    layout = None
-    if not files and repositories:
-        model, layout, note = _hub_model(repositories[-1], hub_file)
+    files = {name: values.pop(name)[-1] for name in MODEL_NAMES if name in values}
+    said = CommandWords(
+        names=files,
+        settings=_settings(values),
+        ignored=tuple(ignored),
+        unknown=tuple(unknown),
+    )
+    return _command(program, said, variables, launch, version)
+
+
+def _command(
+    program: str,
+    said: CommandWords,
+    variables: Mapping[str, str],
+    launch: Launch,
+    version: str | None,
+) -> ParsedCommand:
+    """What a program's words say, with the model looked up and the devices that are visible."""
+    notes = []
+    if said.unknown:
+        notes.append(f"llama.cpp has no {', '.join(said.unknown)}, which was left out")
+    notes += said.notes
+    model, layout = said.names.get("model"), None
+    if model is None and (repository := said.names.get("hf_repo")):
+        model, layout, note = _hub_model(repository, said.names.get("hf_file", ""))
         notes += note
     if not model:
-        raise CommandLineError("the command names no model; give it as llama-server -m model.gguf")
+        raise CommandLineError(f"the command names no model; give it as {program} -m model.gguf")
     if missing := hole_in(model):
         raise CommandLineError(hole_sentence("the model", missing))
     settings = LlamaCppSettings(
         version=version,
         program=_PROGRAMS[program],
-        ignored_flags=tuple(ignored),
-        unknown_flags=tuple(unknown),
-        **_settings(values),
+        ignored_flags=said.ignored,
+        unknown_flags=said.unknown,
+        **said.settings,
     )
     gpus = _visible(variables, launch)
     if settings.gpus is None and gpus is not None:
@@ -219,8 +239,7 @@ def _settings(values: Mapping[str, list[str]]) -> dict[str, Any]:
         if own in _COUNTS:
             found[own] = _whole(own, text)
         elif own == "n_gpu_layers":
-            special = {"auto": -1, "all": -2}
-            found[own] = special[text] if text in special else _whole(own, text)
+            found[own] = LAYER_WORDS[text] if text in LAYER_WORDS else _whole(own, text)
         elif own in ("type_k", "type_v", "split_mode", "load_mode"):
             found[own] = text.strip().lower()
         elif own == "flash_attn":

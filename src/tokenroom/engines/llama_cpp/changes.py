@@ -13,7 +13,8 @@ from tokenroom.models.quantization import what_if
 from tokenroom.models.spec import MoEFFN
 
 if TYPE_CHECKING:
-    from tokenroom.engines.llama_cpp.policy import LlamaCppPolicy, Outcome
+    from tokenroom.engines.llama_cpp.outcome import Outcome
+    from tokenroom.engines.llama_cpp.policy import LlamaCppPolicy
 
 _LAYOUTS: Final = ("q6_k", "q4_k_m", "q3_k_m")
 _SHORTEST: Final = 1024
@@ -37,6 +38,8 @@ def changes_that_suffice(
 
 
 def _contexts(policy: LlamaCppPolicy, deployment: Deployment) -> list[Step]:
+    if deployment.asked.program == "bench":  # the lengths are what it is to measure
+        return []
     plan = policy.plan(deployment)
     resolved = plan.outcome.resolved
     streams = 1 if resolved.kv_unified else resolved.n_seq_max
@@ -52,6 +55,8 @@ def _contexts(policy: LlamaCppPolicy, deployment: Deployment) -> list[Step]:
 
 def _slots(policy: LlamaCppPolicy, deployment: Deployment) -> list[Step]:
     """More slots, each with as long a context as now."""
+    if deployment.asked.program == "bench":
+        return []
     plan = policy.plan(deployment)
     steps = []
     slots = plan.max_num_seqs * 2

@@ -153,10 +153,13 @@ class _Resolver:
             raise DeploymentError(f"main_gpu is {main_gpu}; there are {gpus} devices from 0 on")
         if split_mode == "none" and gpus:
             gpus = 1
-        layers = self._take("n_gpu_layers", -1 if self._rules.fits else 0)
+        offloads = self._rules.fits or asked.program == "bench"
+        layers = self._take("n_gpu_layers", -1 if offloads else 0)
         if isinstance(layers, bool) or not isinstance(layers, int):
             raise DeploymentError(f"n_gpu_layers is {layers!r}; give a whole number, auto or all")
-        fit = bool(self._take("fit", self._rules.fits and asked.program != "library"))
+        fit = bool(
+            self._take("fit", self._rules.fits and asked.program not in ("library", "bench"))
+        )
         load_mode = _one_of("load_mode", self._take("load_mode", "auto"), LOAD_MODES)
         mmap = load_mode in ("mmap", "mmap+mlock") or (
             load_mode == "auto" and maps_weights(self._node.accelerator, gpus)

@@ -10,7 +10,7 @@ from tokenroom.engines.llama_cpp.settings import COMMIT
 from tokenroom.memory.ledger import Confidence, Line
 
 if TYPE_CHECKING:
-    from tokenroom.engines.llama_cpp.policy import LlamaCppPlan
+    from tokenroom.engines.llama_cpp.plan import LlamaCppPlan
 
 _COMMIT = f"llama.cpp {COMMIT}"
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from tokenroom.engines.setting_checks import renamed
+from tokenroom.errors import DeploymentError
 
 #: The version whose sources were read: the build that llama-cpp-python 0.3.36 carries.
 VERSION: Final = "b11312"
@@ -24,7 +28,7 @@ CACHE_TYPES: Final = (
 )
 SPLIT_MODES: Final = ("none", "layer", "row")
 LOAD_MODES: Final = ("auto", "none", "mmap", "mlock", "mmap+mlock", "dio")
-PROGRAMS: Final = ("server", "cli", "library", "ollama")
+PROGRAMS: Final = ("server", "cli", "bench", "library", "ollama")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +38,8 @@ class LlamaCppSettings:
     Attributes:
         version: Version asked for.
         program: ``"server"`` (llama-server), ``"cli"`` (llama-cli, llama-run and the like),
-            ``"library"`` (a binding with the plain defaults of ``llama.h``) or ``"ollama"``.
+            ``"bench"`` (one test of llama-bench), ``"library"`` (a binding with the plain defaults
+            of ``llama.h``) or ``"ollama"``.
         gpus: Accelerators to use, 0 for the CPU alone.
         n_ctx: ``--ctx-size``; 0 for the length the model was trained with.
         n_batch: ``--batch-size``.
@@ -111,3 +116,56 @@ class LlamaCppSettings:
     host_memory_bytes: int | None = None
     unknown_flags: tuple[str, ...] = ()
     ignored_flags: tuple[str, ...] = ()
+
+
+_NAMES: Final = frozenset(item.name for item in fields(LlamaCppSettings))
+#: Names that all engines share -> llama.cpp's.
+_ALIASES: Final[Mapping[str, str]] = {
+    "max_model_len": "n_ctx",
+    "max_num_seqs": "n_parallel",
+    "max_num_batched_tokens": "n_ubatch",
+    "tensor_parallel_size": "gpus",
+    "pipeline_parallel_size": "gpus",
+}
+_NOT_HERE: Final[Mapping[str, str]] = {
+    "gpu_memory_utilization": "llama.cpp takes no share of a card; give --fit-target as a setting",
+    "data_parallel_size": "start one llama-server a copy",
+    "enable_expert_parallel": "use override_tensor to place experts",
+    "block_size": "llama.cpp's cache has single cells",
+    "kv_cache_memory_bytes": "give n_ctx; its bytes follow",
+    "cpu_offload_bytes": "give n_gpu_layers or n_cpu_moe",
+    "enforce_eager": "llama.cpp reserves nothing for CUDA graphs",
+    "dtype": "the types are those of the GGUF file; give --weights",
+    "usage": "give program",
+}
+_CACHE_SPELLINGS: Final[Mapping[str, str]] = {
+    **{"fp16": "f16", "float16": "f16", "bfloat16": "bf16", "fp32": "f32", "auto": "f16"},
+    **{"int8": "q8_0", "q8": "q8_0", "int4": "q4_0", "q4": "q4_0"},
+}
+#: Words that ``--n-gpu-layers`` takes, and the number each stands for.
+LAYER_WORDS: Final[Mapping[str, int]] = {"auto": -1, "all": -2}
+
+
+def changed(base: LlamaCppSettings | None, changes: Mapping[str, Any]) -> LlamaCppSettings:
+    """The settings with some fields set, by llama.cpp's names or those that engines share.
+
+    Raises:
+        DeploymentError: A field is unknown here.
+    """
+    given = dict(changes)
+    for name in given:
+        if name in _NOT_HERE:
+            raise DeploymentError(f"llama.cpp has no {name}: {_NOT_HERE[name]}")
+    sizes = [given.pop(name) for name, own in _ALIASES.items() if own == "gpus" and name in given]
+    if sizes:
+        given["gpus"] = max([*sizes, given.get("gpus", sizes[0])])
+    if "kv_cache_dtype" in given:
+        kind = given.pop("kv_cache_dtype")
+        kind = _CACHE_SPELLINGS.get(kind.lower(), kind) if isinstance(kind, str) else kind
+        given |= {"type_k": kind, "type_v": kind}
+    layers = given.get("n_gpu_layers")
+    if isinstance(layers, str):
+        if layers not in LAYER_WORDS:
+            raise DeploymentError(f"n_gpu_layers is {layers!r}; give a whole number, auto or all")
+        given["n_gpu_layers"] = LAYER_WORDS[layers]
+    return replace(base or LlamaCppSettings(), **renamed(given, _ALIASES, _NAMES, "llama.cpp"))
