@@ -112,6 +112,61 @@ def test_what_the_command_leaves_open_is_taken_from_the_log(
     assert "--gpu NAME" not in out
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ("--gpu", "h100", "--", "vllm", "serve", "meta-llama/Llama-3.1-8B"),
+            "another model than was given: Qwen/Qwen3-8B, not meta-llama/Llama-3.1-8B",
+        ),
+        (("--gpu", "l40s"), "another GPU than was given: 79.19 GiB, not NVIDIA L40S (44.53 GiB)"),
+        (("--engine", "vllm@0.18.0"), "another version than was given: 0.19.0, not 0.18.0"),
+        (("--gpu", "h100", "--", "vllm", "serve", "/models/Qwen3-8B-AWQ"), None),
+        (("--gpu", "h100", "--model", "qwen3-8b", "--engine", "vllm@0.19"), None),
+    ],
+)
+def test_a_log_of_something_else_than_was_given_is_remarked(
+    arguments: tuple[str, ...], said: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(capsys, "--log", str(LOGS / "vllm_0.19.log"), *arguments)
+    if said is None:
+        assert "The log is of another" not in out
+    else:
+        assert said in out
+
+
+@pytest.mark.parametrize(
+    ("log", "arguments"),
+    [
+        (
+            "vllm_0.19",
+            ("--", "python", "-m", "sglang.launch_server", "--model-path", "Qwen/Qwen3-8B"),
+        ),
+        ("sglang", ("--engine", "vllm")),
+        ("llama_cpp", ("--engine", "tensorrt-llm")),
+    ],
+)
+def test_a_log_of_another_engine_is_refused(
+    log: str, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, "--log", str(LOGS / f"{log}.log"), *arguments)
+    assert (code, out) == (2, "")
+    assert f"{log}.log is a log of " in err
+    assert "give the log of the engine that the command starts" in err
+
+
+def test_the_launch_of_the_log_s_engine_is_chosen_as_fit_chooses(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    two = "vllm download x && vllm serve Qwen/Qwen3-8B --max-model-len 8192"
+    log = ("--log", str(LOGS / "vllm_0.19.log"), "--gpu", "h100", "--")
+    _, out, _ = run(capsys, *log, "bash", "-c", two)
+    assert any(line.split()[:3] == ["kv_gib", "57.50", "57.50"] for line in out.splitlines())
+    code, _, err = run(capsys, *log, "bash", "-c", "vllm serve a & vllm serve b")
+    assert code == 2
+    assert "2 engines are started" in err
+
+
 PHI = """\
 (APIServer pid=1) INFO 04-22 [utils.py:233] non-default args: {'model': 'microsoft/phi-2', \
 'max_model_len': 8192}

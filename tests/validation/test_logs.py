@@ -17,6 +17,7 @@ from tokenroom.hardware.catalogue import load_catalogue
 from tokenroom.validation.logs.lines import read_messages
 from tokenroom.validation.logs.read import Started, read_log
 from tokenroom.validation.rows import Row
+from tokenroom.validation.validate import validate
 
 LOGS = Path(__file__).parent.parent / "fixtures" / "logs"
 VLLM = (LOGS / "vllm_0.19.log").read_text()
@@ -69,6 +70,42 @@ def test_a_log_of_the_v0_engine_is_a_row() -> None:
     assert row.reported["kv_gib"] == 3.81
     assert row.reported["blocks"] == 1952
     assert row.reported["max_concurrency"] == 1.56
+
+
+@pytest.mark.parametrize(
+    ("line", "model"),
+    [
+        ("print_info: file type   = Q4_K - Medium", "llama-3.2-3b Q4_K_M"),
+        ("print_info: file type   = (guessed) Q5_K - Small", "llama-3.2-3b Q5_K_S"),
+        ("llm_load_print_meta: model ftype      = IQ4_XS - 4.25 bpw", "llama-3.2-3b IQ4_XS"),
+        ("print_info: file type   = Q2_K - Medium", "llama-3.2-3b Q2_K"),
+        ("print_info: file type   = Q8_0", "llama-3.2-3b Q8_0"),
+        ("print_info: file type   = unknown, may not work", "llama-3.2-3b"),
+    ],
+)
+def test_the_type_of_a_file_goes_with_the_model_that_is_named(
+    line: str, model: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "l.log"
+    text = (LOGS / "llama_cpp.log").read_text()
+    log.write_text(text.replace("load_tensors: offloaded", f"{line}\nload_tensors: offloaded"))
+    row = read_log(log, load_catalogue(), Started(model="llama-3.2-3b"))
+    assert row.model == model
+    assert row.flags["n_ctx"] == 4096
+    assert read_log(log, load_catalogue(), Started(model="llama-3.2-3b Q6_K")).model == (
+        "llama-3.2-3b Q6_K"
+    ), "a name that says it counts"
+
+
+def test_the_type_of_a_file_makes_its_tensors_exact(tmp_path: Path) -> None:
+    log = tmp_path / "l.log"
+    text = (LOGS / "llama_cpp.log").read_text()
+    line = "print_info: file type   = Q4_K - Medium"
+    log.write_text(text.replace("load_tensors: off", f"{line}\nload_tensors: off", 1))
+    row = read_log(log, load_catalogue(), Started(model="llama-3.2-3b"))
+    compared = {item.quantity: item.error_pct for item in validate([row]).comparisons}
+    assert compared["cuda0_model_mib"] == pytest.approx(0, abs=0.001)
+    assert compared["cpu_model_mib"] == pytest.approx(0, abs=0.001)
 
 
 def test_words_of_other_releases_are_known(tmp_path: Path) -> None:

@@ -155,15 +155,15 @@ def _log_row(words: tuple[str, ...], catalogue: Catalogue, options: dict[str, An
 
 
 def _from_command(words: tuple[str, ...], told: dict[str, Any]) -> dict[str, Any]:
-    from tokenroom.engines.registry import command_parser, engine_started_by
+    from tokenroom.engines.registry import chosen_start, command_parser
     from tokenroom.validation.commands import plain_command
 
-    engine = engine_started_by(words, os.environ)
+    engine, chosen = chosen_start(words, os.environ, engine=told["engine"])
     if told["engine"] not in (None, engine):
         raise CommandLineError(
             f"--engine is {told['engine']!r} and the command starts {engine}; leave --engine out"
         )
-    parsed = command_parser(engine)(words, environment=os.environ, version=told["version"])
+    parsed = command_parser(engine)(chosen, environment=os.environ, version=told["version"])
     return {
         "engine": engine,
         "version": told["version"] or parsed.version,

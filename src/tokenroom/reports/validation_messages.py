@@ -76,6 +76,10 @@ VALIDATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "The command says {name} {command}, the log {log}; the command's is used.",
         "命令给出 {name} {command}，日志为 {log}；以命令为准。",
     ),
+    "validate.remark.differs": (
+        "The log is of another {what} than was given: {log}, not {given}; predicted is the latter.",
+        "日志的{what}与所给的不同：日志为 {log}，所给为 {given}；按后者预测。",
+    ),
     "validate.remark.ended": (
         "The log ends with an error: {error}",
         "日志以错误结束：{error}",

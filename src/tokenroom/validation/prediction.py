@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from tokenroom.engines.registry import command_parser, engine_names
+from tokenroom.engines.registry import chosen_start, command_parser, engine_names
 from tokenroom.errors import DeploymentError, RowError, TokenroomError
 from tokenroom.fitting import FitResult, fit
 from tokenroom.hardware.accelerator import Accelerator
@@ -112,9 +112,9 @@ class Predictor:
         if not found.cache_type_known and "kv_cache_dtype" not in row.flags:
             raise RowError(f"the checkpoint of {row.model} may ask for another type of cache")
         quantized = spec.quantization is not None or not found.weights_known
-        command: str | tuple[str, ...]
+        command: str | Sequence[str]
         if row.command is not None:
-            command = row.command
+            _, command = chosen_start(row.command, {}, engine=row.engine)
         else:
             command = command_words(row, quantized=quantized)
         parsed = command_parser(row.engine)(command, environment={}, version=version)

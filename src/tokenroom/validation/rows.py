@@ -66,6 +66,8 @@ class Row:
         note: Anything else worth knowing.
         place: File and line, for messages.
         odd: What it holds that nothing is done with, a sentence each.
+        differs: What a log says otherwise than its command or options: what it is of,
+            the log's word, theirs.
     """
 
     id: str
@@ -88,6 +90,7 @@ class Row:
     note: str = ""
     place: str = ""
     odd: tuple[str, ...] = ()
+    differs: tuple[tuple[str, str, str], ...] = ()
 
 
 def read_row(data: object, place: str) -> Row:

@@ -44,7 +44,7 @@ class Remark:
     Attributes:
         id: Of the row.
         key: Which sentence (``facts``, ``taken``, ``overruled``, ``ended``, ``foreseen``,
-            ``refused``, ``not_foreseen``, ``other_cause``, ``gpu``, ``other_model``, ...).
+            ``refused``, ``not_foreseen``, ``other_cause``, ``gpu``, ``differs``).
         values: What goes into it.
     """
 
@@ -210,6 +210,8 @@ def _failed_otherwise(row: Row) -> bool:
 def _remarks(prediction: Prediction, outcomes: Sequence[OutcomeCheck]) -> Iterator[Remark]:
     """What the command left to the log, and how the log's start ended."""
     row = prediction.row
+    for what, logged, given in row.differs:
+        yield Remark(id=row.id, key="differs", values={"what": what, "log": logged, "given": given})
     if prediction.taken:
         listed = ", ".join(f"{name} {value}" for name, value in prediction.taken.items())
         yield Remark(id=row.id, key="taken", values={"settings": listed})

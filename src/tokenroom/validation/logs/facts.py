@@ -51,6 +51,7 @@ class Facts:
     Attributes:
         version: The engine's version.
         model: Its model.
+        layout: How the log says its weights are stored, as models are named by it (``Q4_K_M``).
         flags: Its arguments by name.
         gpu: Name of the accelerator.
         gpus: How many.
@@ -62,6 +63,7 @@ class Facts:
 
     version: str | None = None
     model: str | None = None
+    layout: str | None = None
     flags: dict[str, Any] = field(default_factory=dict)
     gpu: str | None = None
     gpus: int | None = None

@@ -1,8 +1,9 @@
 """llama.cpp's log words: buffers by device, in MiB.
 
 Sources: src/llama-model.cpp ``load_tensors``, src/llama-kv-cache.cpp, src/llama-context.cpp,
-src/llama-memory-recurrent.cpp, src/llama.cpp, ggml/src/ggml-cuda/ggml-cuda.cu (0c1e57098, and the
-names of 2024 builds: llm_load_tensors, llama_kv_cache_init, llama_new_context_with_model).
+src/llama-memory-recurrent.cpp, src/llama-model-loader.cpp ``llama_ftype_name``, src/llama.cpp,
+ggml/src/ggml-cuda/ggml-cuda.cu (0c1e57098, and the names of 2024 builds: llm_load_tensors,
+llama_kv_cache_init, llama_new_context_with_model).
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ _USING: Final = re.compile(r"using device \S+ \((.+?)\)(?: \([^()]*\))? - \d+ Mi
 _SETTING: Final = re.compile(r"\b(n_ctx|n_batch|n_ubatch|n_seq_max|flash_attn)\s+= +(\w+)")
 _OFFLOADED: Final = re.compile(r"offloaded (\d+)/\d+ layers to GPU")
 _TYPES: Final = re.compile(r"K \((\w+)\):.*?V \((\w+)\):")
+_FILE_TYPE: Final = re.compile(
+    r"\b(?:file type|model ftype)\s*= (?:\(guessed\) |mostly )?(?:all )?(\w+)"
+    r"(?: - (Small|Medium|Large)\b)?"
+)
 _BUILD: Final = re.compile(r"\bbuild: (\d+) \(")
 _NAMES: Final = {"model": "model", "KV": "kv", "RS": "rs", "compute": "compute"}
 
@@ -43,6 +48,8 @@ class LlamaCppLog(LogReader):
         "n_seq_max  ",
         "flash_attn  ",
         "layers to GPU",
+        "file type  ",
+        "model ftype  ",
         " cells, ",
         "KV self size",
         "build: ",
@@ -84,6 +91,9 @@ class LlamaCppLog(LogReader):
         if (types := _TYPES.search(text)) is not None:
             facts.flags.setdefault("cache_type_k", types[1])
             facts.flags.setdefault("cache_type_v", types[2])
+        if (kind := _FILE_TYPE.search(text)) is not None:
+            size = f"_{kind[2][0]}" if kind[2] and kind[1] != "Q2_K" else ""
+            facts.layout = kind[1] + size
         if (offloaded := _OFFLOADED.search(text)) is not None:
             facts.flags["ngl"] = int(offloaded[1])
         if (build := _BUILD.search(text)) is not None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tokenroom.errors import RowError
+from tokenroom.engines.registry import engine_title
+from tokenroom.errors import HardwareError, RowError
+from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.hardware.catalogue import Catalogue
+from tokenroom.models.quantization.hypothetical import known_layouts
+from tokenroom.units import GIB
 from tokenroom.validation.figures import numeric
 from tokenroom.validation.logs.facts import Facts, LogReader
 from tokenroom.validation.logs.lines import read_messages
@@ -17,12 +21,15 @@ from tokenroom.validation.logs.llama_cpp import LlamaCppLog
 from tokenroom.validation.logs.sglang import SGLangLog
 from tokenroom.validation.logs.tensorrt_llm import TensorRTLLMLog
 from tokenroom.validation.logs.vllm import VLLMLog
+from tokenroom.validation.models import without_layout
 from tokenroom.validation.prediction import by_memory
 from tokenroom.validation.rows import Row, grade_of
 
 READERS: Final[Mapping[str, Callable[[], LogReader]]] = {
     reader.engine: reader for reader in (VLLMLog, SGLangLog, LlamaCppLog, TensorRTLLMLog)
 }
+_MEMORY_SPREAD: Final = 0.03
+"""What the memory of one kind of GPU differs by, with the driver and error correction."""
 _PARALLEL: Final = (
     ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"),
     ("tp_size", "pp_size"),
@@ -62,14 +69,25 @@ def read_log(path: Path, catalogue: Catalogue, told: Started | None = None) -> R
         RowError: It cannot be read, or is the log of no engine known here.
     """
     told = told if told is not None else Started()
-    readers = [make() for name, make in READERS.items() if told.engine in (None, name)]
-    if not readers:
+    if told.engine not in (None, *READERS):
         raise RowError(f"logs of {told.engine} cannot be read; those of {', '.join(READERS)} can")
+    readers = [make() for make in READERS.values()]
     words = [word for reader in readers for word in reader.words]
     for message in read_messages(path, words):
         for reader in readers:
             reader.feed(message)
     reader = max(readers, key=lambda item: item.best().num_figures)
+    if told.engine is not None:
+        if reader.engine != told.engine and reader.best().num_figures:
+            own = next(item for item in readers if item.engine == told.engine)
+            if reader.best().num_figures > own.best().num_figures:
+                raise RowError(
+                    f"{path} is a log of {engine_title(reader.engine)} and "
+                    f"{engine_title(told.engine)} is named with it; give the log of the engine "
+                    f"that the command starts"
+                )
+        readers = [item for item in readers if item.engine == told.engine]
+        reader = readers[0]
     facts = reader.best()
     if not facts.figures and not facts.flags and facts.version is None:
         raise RowError(
@@ -90,6 +108,8 @@ def _row(path: Path, reader: LogReader, facts: Facts, catalogue: Catalogue, told
         inferred.append("gpu")
         certain = len(likely) == 1
     model = told.model or facts.model
+    if model is not None and facts.layout is not None:
+        model = _in_layout(model, facts.layout)
     flags = dict(facts.flags)
     gpus = told.gpus or facts.gpus or (None if told.command is not None else _product(flags))
     outcome = facts.outcome()
@@ -108,7 +128,64 @@ def _row(path: Path, reader: LogReader, facts: Facts, catalogue: Catalogue, told
         grade=grade_of(reported, facts.flags, complete=model is not None and certain),
         inferred=tuple(inferred),
         place=str(path),
+        differs=tuple(_differences(facts, told, total, catalogue)),
     )
+
+
+def _in_layout(model: str, layout: str) -> str:
+    """A model's name with the layout that the log prints, where neither name nor file says it."""
+    stated = without_layout(model)[1]
+    is_file = model.lower().endswith((".gguf", ".safetensors")) or Path(model).exists()
+    known = layout.lower() in known_layouts()
+    return model if stated or is_file or not known else f"{model} {layout}"
+
+
+def _differences(
+    facts: Facts, told: Started, total_gib: float | None, catalogue: Catalogue
+) -> Iterator[tuple[str, str, str]]:
+    """What the log says otherwise than whoever gave it: what, the log's word, the other."""
+    if facts.model and told.model and not _same_model(facts.model, told.model):
+        yield "model", facts.model, told.model
+    if facts.version and told.version:
+        numbers = [re.findall(r"\d+", version)[:3] for version in (facts.version, told.version)]
+        shared = min(map(len, numbers))
+        if numbers[0][:shared] != numbers[1][:shared]:
+            yield "version", facts.version, told.version
+    if told.gpu is None:
+        return
+    given = _known_gpu(catalogue, told.gpu)
+    logged = _known_gpu(catalogue, facts.gpu)
+    if given is None:
+        return
+    if logged is not None and logged.name != given.name:
+        yield "GPU", logged.name, given.name
+    elif total_gib is not None and total_gib >= 1:
+        memory = given.memory_bytes / GIB
+        if abs(memory - total_gib) > _MEMORY_SPREAD * total_gib:
+            yield "GPU", f"{total_gib:.2f} GiB", f"{given.name} ({memory:.2f} GiB)"
+
+
+def _same_model(logged: str, given: str) -> bool:
+    """Whether two names may mean one model: owner, folder, ending and layout aside.
+
+    A folder or file whose name holds no digit is no model's name and says nothing.
+    """
+    names = []
+    for name in (logged, given):
+        cached = re.search(r"models--[^/]+--([^/]+)", name)
+        last = cached[1] if cached else re.split(r"[/\\]", name.rstrip("/\\"))[-1]
+        last = re.sub(r"\.gguf$|-\d{5}-of-\d{5}|:.*$", "", last, flags=re.I)
+        names.append(re.sub(r"[^a-z0-9]", "", without_layout(last)[0].lower()))
+    if any(not re.search(r"\d", name) for name in names):
+        return True
+    return names[0] in names[1] or names[1] in names[0]
+
+
+def _known_gpu(catalogue: Catalogue, name: str | None) -> Accelerator | None:
+    try:
+        return None if name is None else catalogue.find(name)
+    except HardwareError:
+        return None
 
 
 def _product(flags: Mapping[str, Any]) -> int:
