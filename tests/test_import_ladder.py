@@ -16,7 +16,7 @@ PACKAGE = Path(tokenroom.__file__).parent
 LADDER = (
     {"errors"},
     {"units", "files"},
-    {"hardware", "models"},
+    {"hardware", "models", "benchmarks"},
     {"memory"},
     {"engines"},
     {"performance"},

@@ -46,6 +46,10 @@ class RowError(TokenroomError):
     """A file of measurements or an engine's log cannot be read as rows."""
 
 
+class BenchmarkError(TokenroomError):
+    """A benchmark's output cannot be read, or holds nothing that says how fast anything was."""
+
+
 _SHOWN_CHARACTERS: Final = 80
 
 
