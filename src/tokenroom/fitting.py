@@ -8,7 +8,7 @@ engine's policy, and judges the answer against what was asked.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -234,6 +234,7 @@ def fit(
     used_bytes: int = 0,
     settings: Any = None,
     notes: Sequence[str] = (),
+    find_model: Callable[[str], ModelSpec] | None = None,
     **engine_settings: Any,
 ) -> FitResult:
     """Whether a model fits, what takes the memory, and how many tokens are left.
@@ -257,6 +258,8 @@ def fit(
         used_bytes: Memory that other processes hold on each GPU.
         settings: The engine's own settings object, as its command-line parser gives it.
         notes: Sentences of whoever read the settings, passed on in :attr:`FitResult.notices`.
+        find_model: What looks up names of models, draft models included; files, catalogue and Hub
+            when None.
         engine_settings: Further engine arguments under the engine's own names; lists may be
             lists or tuples.
 
@@ -272,7 +275,10 @@ def fit(
     _check_positive("concurrency", concurrency)
     _check_positive("request_tokens", request_tokens)
     policy, version = engine_named(engine)
-    spec = model if isinstance(model, ModelSpec) else _model(model)
+    if isinstance(model, ModelSpec):
+        spec = model
+    else:
+        spec = find_model(os.fspath(model)) if find_model is not None else _model(model)
     if weights is not None:
         from tokenroom.models.quantization.hypothetical import what_if  # costs start-up time
 
@@ -309,7 +315,7 @@ def fit(
     node = policy.place(_accelerator(gpu), count, asked, used_bytes)
     _check_node(node)
     drafting = policy.draft_model(asked)
-    draft = load_model(drafting) if drafting is not None else None
+    draft = (find_model or load_model)(drafting) if drafting is not None else None
     deployment = policy.deploy(spec, node, asked, draft)
     plan = policy.plan(deployment)
     # TensorRT-LLM shortens what its pool does not hold; the question remains what was asked.

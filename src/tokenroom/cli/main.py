@@ -31,6 +31,7 @@ COMMANDS: Final = {
     ),
     "gpus": ("tokenroom.cli.gpus", "The GPUs tokenroom knows, with their figures and sources."),
     "models": ("tokenroom.cli.models", "The models tokenroom knows without any download."),
+    "serve": ("tokenroom.cli.serve", "The calculator as a web page, with its HTTP API."),
     "speed": (
         "tokenroom.cli.speed",
         "How fast MODEL serves: TTFT, TPOT, throughput, and what limits them.",

@@ -78,6 +78,7 @@ def changes_from(
             flags=" ".join(step.flags for step in steps),
             prices=tuple(step.key for step in steps),
             deployment=changed,
+            layout=next((step.layout for step in steps if step.layout is not None), None),
         )
 
     def single(ladder: Ladder) -> Iterator[Change]:

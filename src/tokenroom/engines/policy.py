@@ -297,6 +297,7 @@ class Change:
         flags: The engine's own words for all of it.
         prices: Key of every setting changed; each has its price.
         deployment: The deployment with the change made.
+        layout: Layout that the weights take, None when they keep theirs.
         kv_pool_tokens: Tokens in the pool after the change; filled by :meth:`with_result`.
         requests_running: Requests of the asked length that run at once after it.
         request_tokens: That length, which a smaller max_model_len may have cut.
@@ -306,6 +307,7 @@ class Change:
     flags: str
     prices: tuple[str, ...]
     deployment: Deployment
+    layout: str | None = None
     kv_pool_tokens: int = 0
     requests_running: int = 0
     request_tokens: int = 0

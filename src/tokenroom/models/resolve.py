@@ -61,9 +61,20 @@ def load_model(
     return _load_remote(name, assume_architecture, hub)
 
 
+def in_layout(spec: ModelSpec, layout: str) -> ModelSpec:
+    """A model stored in that layout, named ``MODEL@LAYOUT``.
+
+    Raises:
+        QuantizationError: The layout is unknown or the model cannot be stored so.
+    """
+    from tokenroom.models.quantization.hypothetical import what_if
+
+    return replace(what_if(spec, layout), name=f"{spec.name}@{layout}")
+
+
 def _in_layout(name: str, assume_architecture: str | None, hub: HubOptions | None) -> ModelSpec:
     """The model before the last ``@``, stored in the layout after it."""
-    from tokenroom.models.quantization.hypothetical import known_layouts, what_if
+    from tokenroom.models.quantization.hypothetical import known_layouts
 
     model, _, layout = name.rpartition("@")
     if layout.lower().replace("-", "_") not in known_layouts():
@@ -71,8 +82,7 @@ def _in_layout(name: str, assume_architecture: str | None, hub: HubOptions | Non
             f"{name[:200]!r} is no file, and {layout[:50]!r} after its @ is no weight layout; it "
             f"may be one of {', '.join(known_layouts())}"
         )
-    spec = load_model(model, assume_architecture=assume_architecture, hub=hub)
-    return replace(what_if(spec, layout), name=f"{spec.name}@{layout}")
+    return in_layout(load_model(model, assume_architecture=assume_architecture, hub=hub), layout)
 
 
 def load_local(path: Path, *, assume_architecture: str | None = None) -> ModelSpec:

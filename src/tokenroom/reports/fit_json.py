@@ -10,21 +10,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.resources import files
 from typing import Any, Final
 
+from tokenroom.engines.policy import Change
 from tokenroom.fitting import FitResult
 from tokenroom.growth import SweepPoint
 from tokenroom.memory.ledger import Line
 from tokenroom.reports.device_text import remarks_of
 from tokenroom.reports.messages import Language, change_price, notice_text, refusal_text
 
-SCHEMA_VERSION: Final = "1.2"
+SCHEMA_VERSION: Final = "1.3"
 
 
-def fit_json(result: FitResult, *, language: Language, explain: bool = False) -> dict[str, Any]:
-    """``result`` as plain JSON values; sentences in ``language``, keys always the same."""
+def fit_json(
+    result: FitResult, *, language: Language, explain: bool = False, changes: bool = True
+) -> dict[str, Any]:
+    """``result`` as plain JSON values; sentences in ``language``, keys always the same.
+
+    Args:
+        result: The answer.
+        language: Of sentences.
+        explain: Also the ledger with its formulas.
+        changes: Also search the changes that make it fit, which takes a hundred times the fit.
+    """
     deployment, plan = result.deployment, result.plan
     spec = deployment.spec
     data: dict[str, Any] = {
@@ -74,20 +84,12 @@ def fit_json(result: FitResult, *, language: Language, explain: bool = False) ->
         "concurrency_asked": result.concurrency,
         "occupancy": None if result.occupancy is None else asdict(result.occupancy),
         "estimates": _estimates(result),
-        "changes_that_fit": [
-            {
-                "change": change.key,
-                "flags": change.flags,
-                "price": change_price(change, language),
-                "kv_pool_tokens": change.kv_pool_tokens,
-                "requests_running": change.requests_running,
-                "request_tokens": change.request_tokens,
-                "gpus": change.deployment.node.count,
-            }
-            for change in result.changes_that_fit
-        ],
         "warnings": [notice_text(notice, language) for notice in result.notices],
     }
+    if changes:
+        data["changes_that_fit"] = [
+            _change(result, item, language) for item in result.changes_that_fit
+        ]
     if figures := getattr(plan, "engine_figures", None):
         data["engine_figures"] = dict(figures)
     if remarks := remarks_of(result):
@@ -100,14 +102,19 @@ def fit_json(result: FitResult, *, language: Language, explain: bool = False) ->
 
 
 def sweep_json(
-    result: FitResult, points: Sequence[SweepPoint], parameter: str, *, language: Language
+    result: FitResult,
+    points: Sequence[SweepPoint],
+    parameter: str,
+    *,
+    language: Language,
+    changes: bool = True,
 ) -> dict[str, Any]:
     """A sweep: the fit it starts from and one object a point."""
     return {
         "schema_version": SCHEMA_VERSION,
         "parameter": parameter,
         "points": [asdict(point) | {"in_use_bytes": point.in_use_bytes} for point in points],
-        "fit": fit_json(result, language=language),
+        "fit": fit_json(result, language=language, changes=changes),
     }
 
 
@@ -125,6 +132,30 @@ def schema_text(*, sweep: bool = False) -> str:
 
 def _packaged(name: str) -> str:
     return files("tokenroom.reports").joinpath(f"data/{name}").read_text("utf-8")
+
+
+def _change(result: FitResult, change: Change, language: Language) -> dict[str, Any]:
+    return {
+        "change": change.key,
+        "flags": change.flags,
+        "price": change_price(change, language),
+        "settings": _changed_settings(result, change),
+        "weights": change.layout,
+        "kv_pool_tokens": change.kv_pool_tokens,
+        "requests_running": change.requests_running,
+        "request_tokens": change.request_tokens,
+        "gpus": change.deployment.node.count,
+    }
+
+
+def _changed_settings(result: FitResult, change: Change) -> dict[str, Any]:
+    """The engine's own settings that the change gives other values."""
+    before, after = result.deployment.asked, change.deployment.asked
+    return {
+        field.name: _plain(getattr(after, field.name))
+        for field in fields(after)
+        if getattr(after, field.name) != getattr(before, field.name)
+    }
 
 
 def _ranks(result: FitResult) -> Any:

@@ -18,6 +18,7 @@ from unicodedata import category
 from tokenroom.reports.device_messages import DEVICE_MESSAGES
 from tokenroom.reports.engine_messages import ENGINE_MESSAGES
 from tokenroom.reports.fit_messages import FIT_MESSAGES
+from tokenroom.reports.serve_messages import SERVE_MESSAGES
 from tokenroom.reports.speed_messages import SPEED_MESSAGES
 from tokenroom.reports.validation_messages import VALIDATION_MESSAGES
 from tokenroom.units import format_gib
@@ -54,6 +55,7 @@ class Language(StrEnum):
 
 MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     **FIT_MESSAGES,
+    **SERVE_MESSAGES,
     **SPEED_MESSAGES,
     **DEVICE_MESSAGES,
     **VALIDATION_MESSAGES,

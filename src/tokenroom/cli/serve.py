@@ -1,0 +1,62 @@
+"""``tokenroom serve``: the page and the HTTP API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tokenroom.cli.options import language_option
+from tokenroom.errors import CommandLineError
+from tokenroom.reports.messages import Language, message
+
+
+@click.command("serve", context_settings={"max_content_width": 100})
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True)
+@click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
+@click.option("--allow-hub", is_flag=True, help="Fetch models that clients name by their Hub id.")
+@click.option(
+    "--cors-origin",
+    "cors_origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="An origin whose pages may ask; may be repeated.",
+)
+@click.option("--job-workers", type=click.IntRange(1, 64), default=1, show_default=True)
+@click.option("--max-queued-jobs", type=click.IntRange(0, 10_000), default=32, show_default=True)
+@click.option("--job-seconds", type=click.FloatRange(1, 86_400), default=300, show_default=True)
+@click.option(
+    "--database",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="SQLite file of jobs; in the user's state folder by default.",
+)
+@language_option
+def command(host: str, port: int, open_page: bool, language: Language, **options: Any) -> int:
+    """The calculator as a web page, with its HTTP API.
+
+    It serves until interrupted, and works without a network.
+    """
+    try:
+        from tokenroom.web.app import PAGE
+        from tokenroom.web.server_settings import ServerSettings
+        from tokenroom.web.serving import serve
+    except ModuleNotFoundError as missing:
+        raise CommandLineError(
+            f"serve needs {missing.name}, which is not installed; pip install 'tokenroom[web]'"
+        ) from missing
+    has_page = (PAGE / "index.html").is_file()
+    if not has_page:
+        click.echo(message("serve.no_page", language), err=True)
+    given = {name: value for name, value in options.items() if value is not None}
+    serve(
+        ServerSettings(**given),
+        host=host,
+        port=port,
+        on_ready=lambda address: click.echo(
+            message("serve.ready", language, address=address), err=True
+        ),
+        open_page=open_page and has_page,
+    )
+    return 0

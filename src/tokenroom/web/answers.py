@@ -1,0 +1,222 @@
+"""Questions of clients, answered by the library: what ``--json`` prints, as plain JSON values.
+
+Everything here runs in any process, and reads no file or address that a question names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from inspect import signature
+from typing import Any, Final
+
+from tokenroom.errors import DeploymentError, HardwareError, ModelError, TokenroomError
+from tokenroom.fitting import FitResult, fit
+from tokenroom.growth import parse_sweep, sweep
+from tokenroom.hardware.accelerator import Accelerator
+from tokenroom.models import catalogue
+from tokenroom.models.resolve import in_layout
+from tokenroom.models.spec import ModelSpec
+from tokenroom.reports.fit_json import fit_json, sweep_json
+from tokenroom.reports.messages import Language
+from tokenroom.units import parse_bytes, parse_rate, parse_tokens
+from tokenroom.web.questions import MAX_POINTS, FitQuestion, SweepQuestion, ValidateQuestion
+
+_ARGUMENTS: Final = frozenset(signature(fit).parameters)
+
+OnProgress = Callable[[int, int], None]
+"""Called with (parts done, parts in all)."""
+
+
+class ModelFinder:
+    """Looks up the models that questions name: the catalogue, and the Hub where that is allowed."""
+
+    def __init__(self, *, allow_hub: bool = False) -> None:
+        self.allow_hub = allow_hub
+        self._known = lru_cache(maxsize=256)(self._find)
+
+    def __call__(self, name: str) -> ModelSpec:
+        """The model of that name.
+
+        Raises:
+            ModelError: The catalogue has none, and the Hub is not asked.
+            HubError: The Hub cannot be reached or has none.
+        """
+        return self._known(name)
+
+    def _find(self, name: str) -> ModelSpec:
+        model, _, layout = name.partition("@")
+        found = catalogue.lookup(model)
+        if found is not None:
+            return in_layout(found, layout) if layout else found
+        if self.allow_hub:
+            from tokenroom.models.hub import HubOptions, is_repository_id, load_from_hub
+
+            if is_repository_id(name):
+                return load_from_hub(name, HubOptions())
+        near = ", ".join(catalogue.nearest(name))
+        hint = f"; near it: {near}" if near else ""
+        raise ModelError(
+            f"model is {name!r}, which is not in the catalogue{hint}; choose one of GET "
+            f"/v1/models, or give its config.json as config"
+        )
+
+
+def fitted(question: FitQuestion, find: ModelFinder) -> FitResult:
+    """The fit that a question asks for.
+
+    Raises:
+        TokenroomError: Something is unknown, out of range, or refused by the engine.
+    """
+    engine, parsed = question.engine or "vllm", None
+    if question.command is not None:
+        engine, parsed = _command(question)
+    spec: ModelSpec | str
+    if question.config is not None:
+        spec = _configured(question.config, question.model or (parsed and parsed.model))
+    else:
+        spec = find(question.model or (parsed.model if parsed is not None else ""))
+    given: dict[str, Any] = _settings(question) | {
+        name: getattr(question, name)
+        for name in ("tp", "pp", "dp", "ep", "concurrency", "weights", "kv", "util")
+    }
+    if parsed is not None:
+        given |= {"settings": parsed.settings, "notes": parsed.notes}
+        given["weights"] = question.weights or parsed.weights
+    hint = parsed.accelerator_hint if parsed is not None else None
+    return fit(
+        spec,
+        _accelerator(question, hint),
+        gpus=question.gpus or _named_count(question) or (parsed.gpus if parsed else None),
+        engine=engine,
+        context=_tokens(question.context, "context"),
+        request_tokens=_tokens(question.request_tokens, "request_tokens"),
+        used_bytes=parse_bytes(question.used, "used") if question.used is not None else 0,
+        find_model=find,
+        **given,
+    )
+
+
+def answer_fit(question: FitQuestion, find: ModelFinder) -> dict[str, Any]:
+    """What ``tokenroom fit --json`` prints."""
+    return fit_json(
+        fitted(question, find),
+        language=Language(question.language),
+        explain=question.explain,
+        changes=question.changes,
+    )
+
+
+def answer_sweep(
+    question: SweepQuestion, find: ModelFinder, on_progress: OnProgress | None = None
+) -> dict[str, Any]:
+    """What ``tokenroom fit --sweep --json`` prints."""
+    parameter, values = parse_sweep(question.sweep)
+    if len(values) > MAX_POINTS:
+        raise TokenroomError(
+            f"sweep has {len(values):,} points; give at most {MAX_POINTS:,}, with a larger step"
+        )
+    result = fitted(question, find)
+    points = sweep(result, parameter, values, on_progress)
+    return sweep_json(
+        result,
+        points,
+        parameter,
+        language=Language(question.language),
+        changes=question.changes,
+    )
+
+
+def answer_validate(
+    question: ValidateQuestion, find: ModelFinder, on_progress: OnProgress | None = None
+) -> dict[str, Any]:
+    """What ``tokenroom validate --json`` prints."""
+    from tokenroom.reports.validation_json import validation_json
+    from tokenroom.validation.prediction import Predictor
+    from tokenroom.validation.rows import read_row
+    from tokenroom.validation.validate import unique_rows, validate
+
+    rows = [read_row(row, f"rows[{number}]") for number, row in enumerate(question.rows)]
+    found = validate(unique_rows(rows), predictor=Predictor(load=find), on_row=on_progress)
+    return validation_json(found)
+
+
+ANSWERS: Final[Mapping[str, tuple[type[Any], Callable[..., dict[str, Any]]]]] = {
+    "fit": (FitQuestion, answer_fit),
+    "sweep": (SweepQuestion, answer_sweep),
+    "validate": (ValidateQuestion, answer_validate),
+}
+"""Kinds of questions: the form each takes, and what answers it."""
+
+
+def _settings(question: FitQuestion) -> dict[str, Any]:
+    """Further settings, none of which may be an argument of :func:`fit` itself."""
+    own = _ARGUMENTS & question.settings.keys()
+    if own:
+        name = min(own)
+        raise DeploymentError(f"settings holds {name}, which is no setting of the engine's own")
+    return dict(question.settings)
+
+
+def _command(question: FitQuestion) -> tuple[str, Any]:
+    """The engine with its version, and what its parser read of the command."""
+    from tokenroom.engines.registry import chosen_start, command_parser
+
+    assert question.command is not None
+    named, _, version = (question.engine or "").strip().lower().partition("@")
+    started, chosen = chosen_start(
+        question.command, {}, service=question.service, engine=named or None
+    )
+    if named not in ("", started):
+        raise DeploymentError(
+            f"engine is {question.engine!r} and the command starts {started}; leave engine out, "
+            f"or give only its version ({started}@VERSION)"
+        )
+    parsed = command_parser(started)(
+        chosen, environment={}, allow_files=False, version=version or None
+    )
+    version = version or parsed.version or ""
+    return f"{started}@{version}" if version else started, parsed
+
+
+def _configured(config: dict[str, Any] | str, name: str | None) -> ModelSpec:
+    from tokenroom.models.hf_config import read_config
+
+    if isinstance(config, str):
+        try:
+            data = json.loads(config)
+        except (ValueError, RecursionError) as error:
+            raise ModelError(f"config is no JSON ({error}); paste a whole config.json") from error
+        if not isinstance(data, dict):
+            raise ModelError("config is no JSON object; paste a whole config.json")
+    else:
+        data = config
+    own = data.get("_name_or_path")
+    return read_config(data, name or (own if isinstance(own, str) and own else "config.json"))
+
+
+def _accelerator(question: FitQuestion, hint: str | None) -> Accelerator:
+    from tokenroom.hardware.catalogue import custom_accelerator, find_accelerator
+
+    name = question.gpu or hint
+    base = find_accelerator(name) if name else None
+    bandwidth = parse_rate(question.bandwidth, "bandwidth") if question.bandwidth else None
+    if question.gpu_memory is not None:
+        memory = parse_bytes(question.gpu_memory, "gpu_memory")
+        return custom_accelerator(memory, bandwidth=bandwidth, base=base)
+    if base is None:
+        raise HardwareError("no GPU is given; name one as gpu, or describe it with gpu_memory")
+    if bandwidth is not None:
+        return custom_accelerator(base.memory_bytes, bandwidth=bandwidth, base=base)
+    return base
+
+
+def _named_count(question: FitQuestion) -> int | None:
+    from tokenroom.hardware.names import split_count
+
+    return split_count(question.gpu)[0] if question.gpu is not None else None
+
+
+def _tokens(value: int | str | None, field: str) -> int | None:
+    return parse_tokens(value, field) if isinstance(value, str) else value

@@ -1,0 +1,44 @@
+"""Lists that do not change while a server runs, as JSON text."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+from tokenroom.engines.registry import engine_named, engine_names, engine_title
+from tokenroom.hardware.catalogue import load_catalogue
+from tokenroom.models import catalogue
+from tokenroom.models.quantization.hypothetical import known_layouts
+from tokenroom.reports.text import accelerator_json, model_json
+
+
+@lru_cache(maxsize=1)
+def models_text() -> str:
+    """Every model of the catalogue, as ``tokenroom models --json`` prints them."""
+    return json.dumps({"models": [_model(name) for name in catalogue.names()]})
+
+
+@lru_cache(maxsize=1)
+def gpus_text() -> str:
+    """Every GPU, as ``tokenroom gpus --json`` prints them."""
+    known = load_catalogue()
+    return json.dumps({"gpus": [accelerator_json(gpu, known.slices(gpu)) for gpu in known]})
+
+
+@lru_cache(maxsize=1)
+def engines_text() -> str:
+    """Every engine with its settings by its own names, and every layout of weights."""
+    return json.dumps(
+        {"engines": [_engine(name) for name in engine_names()], "layouts": known_layouts()}
+    )
+
+
+def _model(name: str) -> dict[str, Any]:
+    model = catalogue.entry(name)
+    return model_json(model, catalogue.specification(model))
+
+
+def _engine(name: str) -> dict[str, Any]:
+    policy, _ = engine_named(name)
+    return {"name": policy.name, "title": engine_title(name)}

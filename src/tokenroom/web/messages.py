@@ -1,0 +1,35 @@
+"""What clients are told when a question is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tokenroom.errors import shown
+
+
+def field_of(location: Iterable[Any]) -> str:
+    """``("body", "rows", 3, "id")`` as ``rows[3].id``; empty for the body as a whole."""
+    text = ""
+    for part in list(location)[:8]:
+        if part == "body" and not text:
+            continue
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def invalid_sentence(errors: Iterable[Mapping[str, Any]]) -> str:
+    """One sentence for the first of pydantic's complaints."""
+    first = next(iter(errors))
+    field = field_of(first["loc"])
+    kind = first["type"]
+    if kind == "extra_forbidden":
+        return f"{field} is no field of this question; GET /openapi.json lists them"
+    if kind == "missing":
+        return f"{field or 'the body'} is missing"
+    if kind == "json_invalid":
+        return "the body is no JSON"
+    said = str(first["msg"]).removeprefix("Value error, ").replace("Input should", "it should")
+    if kind == "value_error":
+        return said
+    return f"{field or 'the body'} is {shown(first.get('input'))}; {said}"

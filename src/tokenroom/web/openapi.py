@@ -1,0 +1,91 @@
+"""The OpenAPI document, with the schemas of ``--json`` as what the endpoints answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from tokenroom.reports import fit_json
+
+_DESCRIPTION: Final = (
+    "How much room for tokens GPUs have. Answers are those of the command line's --json, whose "
+    "schemas are versioned by schema_version. A question that cannot be answered gets 422 and "
+    "one sentence: which field, what it held, what it may hold."
+)
+_ERROR: Final = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message"],
+            "properties": {"message": {"type": "string"}},
+        }
+    },
+}
+_REFUSALS: Final = {
+    "400": "The body is no JSON.",
+    "413": "The body is too large.",
+    "422": "The question cannot be answered.",
+    "429": "Too many jobs wait.",
+    "503": "Too many questions wait.",
+}
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    """The document of an application, made once."""
+    if app.openapi_schema is None:
+        app.openapi_schema = _document(app)
+    return app.openapi_schema
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    made = get_openapi(
+        title=app.title,
+        version=version("tokenroom"),
+        description=_DESCRIPTION,
+        routes=app.routes,
+    )
+    schemas = made["components"]["schemas"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schemas["Error"] = _ERROR
+    answers = {
+        "/v1/fit": _component(schemas, "Fit", fit_json.schema_text()),
+        "/v1/sweep": _component(schemas, "Sweep", fit_json.schema_text(sweep=True)),
+    }
+    for path, operations in made["paths"].items():
+        for method, operation in operations.items():
+            responses = operation["responses"]
+            responses.pop("422", None)
+            if path in answers:
+                responses["200"]["content"] = {"application/json": {"schema": answers[path]}}
+            if method == "post":
+                for status, text in _REFUSALS.items():
+                    responses[status] = _refusal(text)
+            elif "{" in path:
+                responses["404"] = _refusal("There is no such job.")
+                if path.endswith("/result"):
+                    responses["409"] = _refusal("The job has no result.")
+    return made
+
+
+def _refusal(text: str) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/Error"}
+    return {"description": text, "content": {"application/json": {"schema": schema}}}
+
+
+def _component(schemas: dict[str, Any], name: str, text: str) -> dict[str, str]:
+    """A schema among the document's, its definitions beside it."""
+    schema = json.loads(text.replace("#/$defs/", f"#/components/schemas/{name}-"))
+    for inner, definition in schema.pop("$defs", {}).items():
+        schemas[f"{name}-{inner}"] = definition
+    for key in [key for key in schema if key.startswith("$")]:
+        del schema[key]
+    schemas[name] = schema
+    return {"$ref": f"#/components/schemas/{name}"}

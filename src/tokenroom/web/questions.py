@@ -1,0 +1,155 @@
+"""What clients may ask, checked before anything is computed.
+
+A model is named from the catalogue, pasted as its config.json, or named in an engine's pasted
+command. No field is ever opened as a file, and none is fetched, except a Hub id where the operator
+allows that.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MAX_COMMAND_CHARACTERS: Final = 65_536
+MAX_CONFIG_CHARACTERS: Final = 2**20
+MAX_ROWS: Final = 5_000
+MAX_POINTS: Final = 2_000
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Size = Annotated[str, Field(min_length=1, max_length=40)]
+Count = Annotated[int, Field(ge=1, le=1_000_000_000, strict=True)]
+Tokens = Annotated[int, Field(ge=1, le=2**40, strict=True)] | Size
+Scalar = bool | int | float | str | None
+Setting = Scalar | list[Scalar] | dict[str, Scalar]
+
+
+class _Question(BaseModel):
+    """What every question has."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    language: Literal["en", "zh"] = Field("en", description="Language of the sentences.")
+
+
+class FitQuestion(_Question):
+    """Does it fit, what takes the memory, and how many tokens are left."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"model": "Llama-3.1-8B-Instruct", "gpu": "h100", "context": 32768},
+                {"command": "vllm serve Qwen/Qwen3-32B -tp 2 --max-model-len 16k", "gpu": "l40s"},
+            ]
+        }
+    )
+
+    model: Name | None = Field(
+        None, description="Name in the catalogue (GET /v1/models); MODEL@awq is it in a layout."
+    )
+    config: dict[str, Any] | Annotated[str, Field(max_length=MAX_CONFIG_CHARACTERS)] | None = Field(
+        None, description="A config.json, as an object or as its text."
+    )
+    command: str | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_COMMAND_CHARACTERS,
+        description="An engine's command, compose file or manifest; options below replace its own.",
+    )
+    service: Name | None = Field(None, description="Which service of a compose file or manifest.")
+    gpu: Name | None = Field(None, description="GPU (GET /v1/gpus); 8xh100 is eight of them.")
+    gpus: Count | None = Field(None, description="How many; as many as the parallel sizes need.")
+    gpu_memory: Size | None = Field(None, description="Memory of a GPU not listed, as 96GiB.")
+    bandwidth: Size | None = Field(None, description="Its memory bandwidth, as 3.35TB/s.")
+    used: Size | None = Field(None, description="Memory others hold on each GPU, as 2GiB.")
+    engine: Name | None = Field(None, description="vllm, sglang@0.5.5, ... (GET /v1/engines).")
+    tp: Count | None = Field(None, description="Tensor-parallel size.")
+    pp: Count | None = Field(None, description="Pipeline-parallel size.")
+    dp: Count | None = Field(None, description="Data-parallel size.")
+    ep: bool | None = Field(None, description="Expert parallelism.")
+    context: Tokens | None = Field(None, description="max_model_len in tokens, or as 32k.")
+    concurrency: Count | None = Field(None, description="Requests wanted at once.")
+    request_tokens: Tokens | None = Field(None, description="Length of one; context by default.")
+    weights: Name | None = Field(None, description="What if the weights were fp8, awq, nf4, ...")
+    kv: Name | None = Field(None, description="KV cache type, as fp8.")
+    util: float | None = Field(None, description="Share of each GPU that the engine may take.")
+    settings: dict[str, Setting] = Field(
+        default_factory=dict, max_length=100, description="Further settings by the engine's names."
+    )
+    explain: bool = Field(False, description="Every line with its formula, values and source.")
+    changes: bool = Field(False, description="Also the smallest changes that make it fit.")
+
+    @model_validator(mode="after")
+    def _one_subject(self) -> FitQuestion:
+        given = [name for name in ("model", "config", "command") if getattr(self, name) is not None]
+        if "command" in given and "model" in given:
+            raise ValueError("model and command both name a model; give one")
+        if "model" in given and "config" in given:
+            raise ValueError("model and config both name a model; give one")
+        if not given:
+            raise ValueError("no model is given; give model, config or command")
+        return self
+
+
+class SweepQuestion(FitQuestion):
+    """How the answer grows with concurrency, context or block size."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": "Llama-3.1-8B-Instruct",
+                    "gpu": "h100",
+                    "context": 8192,
+                    "sweep": "concurrency=1..256",
+                }
+            ]
+        }
+    )
+
+    sweep: str = Field(
+        min_length=3,
+        max_length=2_000,
+        description="concurrency=1..64, context=4k,8k,32k or block_size=1..128.",
+    )
+
+
+class ReadQuestion(_Question):
+    """What a dropped or pasted text is: a config.json, a command or an engine's log."""
+
+    text: str = Field(min_length=1, max_length=12 * 2**20)
+    name: str = Field("", max_length=200, description="Name of the file, when it had one.")
+
+
+class ValidateQuestion(_Question):
+    """How right the predictions are on rows of measurements (docs/validation.md)."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "rows": [
+                        {
+                            "id": "mine",
+                            "engine": "vllm",
+                            "engine_version": "0.19.0",
+                            "model": "Llama-3.1-8B-Instruct",
+                            "gpu": "H100 80GB",
+                            "gpus": 1,
+                            "flags": {"max_model_len": 8192},
+                            "reported": {"kv_tokens": 434016},
+                        }
+                    ]
+                }
+            ]
+        }
+    )
+
+    rows: list[dict[str, Any]] = Field(min_length=1, max_length=MAX_ROWS)
+
+
+class JobQuestion(_Question):
+    """Long work: asked now, fetched when it is done."""
+
+    kind: Literal["sweep", "validate"] = Field(description="Which of the endpoints' questions.")
+    question: dict[str, Any] = Field(description="The body that endpoint takes.")

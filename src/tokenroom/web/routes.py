@@ -1,0 +1,55 @@
+"""Questions that are answered at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from tokenroom.web import catalogues
+from tokenroom.web.questions import FitQuestion, SweepQuestion, ValidateQuestion
+from tokenroom.web.server import Server, server_of
+
+router = APIRouter(prefix="/v1")
+OfServer = Annotated[Server, Depends(server_of)]
+
+
+def _json(text: str | bytes) -> Response:
+    return Response(text, media_type="application/json")
+
+
+@router.post("/fit", summary="Does it fit, what takes the memory, how many tokens are left")
+async def fit(question: FitQuestion, server: OfServer) -> Response:
+    """What ``tokenroom fit --json`` prints."""
+    return _json(await server.questioner.fit(question))
+
+
+@router.post("/sweep", summary="How the answer grows with concurrency, context or block size")
+async def sweep(question: SweepQuestion, server: OfServer) -> Response:
+    """What ``tokenroom fit --sweep --json`` prints; long ones are better asked as a job."""
+    return _json(await server.questioner.ask("sweep", question.model_dump()))
+
+
+@router.post("/validate", summary="How right the predictions are on rows of measurements")
+async def validate(question: ValidateQuestion, server: OfServer) -> Response:
+    """What ``tokenroom validate --json`` prints; many rows are better asked as a job."""
+    return _json(await server.questioner.ask("validate", question.model_dump()))
+
+
+@router.get("/models", summary="Models known by name")
+async def models() -> Response:
+    """What ``tokenroom models --json`` prints."""
+    return _json(await asyncio.to_thread(catalogues.models_text))
+
+
+@router.get("/gpus", summary="GPUs known by name")
+async def gpus() -> Response:
+    """What ``tokenroom gpus --json`` prints."""
+    return _json(await asyncio.to_thread(catalogues.gpus_text))
+
+
+@router.get("/engines", summary="Engines and layouts of weights")
+async def engines() -> Response:
+    """Names that ``engine`` and ``weights`` may have."""
+    return _json(await asyncio.to_thread(catalogues.engines_text))

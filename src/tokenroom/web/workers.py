@@ -1,0 +1,95 @@
+"""Processes that answer what may take long, each bounded in time and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from pebble import ProcessPool
+from pydantic import ValidationError
+
+from tokenroom.errors import TokenroomError
+from tokenroom.web.answers import ANSWERS, ModelFinder
+from tokenroom.web.jobs import JobStore
+from tokenroom.web.messages import invalid_sentence
+
+_NICE = 10  # questions answered at once come first
+_MAX_TASKS = 500  # a worker is replaced after that many, so that nothing it kept adds up
+_REPORTS = 100  # how often at most a job tells how far it is
+
+
+class RefusedQuestionError(Exception):
+    """A question that cannot be answered, for the reason its message gives."""
+
+
+def new_pool(workers: int, *, memory_bytes: int, nice: bool = False) -> ProcessPool:
+    """A pool of fresh processes; one that outlives its time or memory is replaced."""
+    return ProcessPool(
+        max_workers=workers,
+        max_tasks=_MAX_TASKS,
+        initializer=_limit,
+        initargs=(memory_bytes, nice),
+        context=get_context("spawn"),
+    )
+
+
+def answer(kind: str, question: dict[str, Any], allow_hub: bool) -> str:
+    """The JSON text that answers a question of that kind.
+
+    Raises:
+        RefusedQuestionError: The library refuses it; plain, so that it crosses processes.
+    """
+    return _answer(kind, question, allow_hub)
+
+
+def run_job(kind: str, question: dict[str, Any], allow_hub: bool, job: str, database: Path) -> str:
+    """The same for a job, whose progress goes to its row of the database.
+
+    Raises:
+        RefusedQuestionError: The library refuses it.
+    """
+    store = JobStore(database)
+    told = 0
+
+    def on_progress(done: int, total: int) -> None:
+        nonlocal told
+        if done == total or done * _REPORTS >= (told + 1) * total:
+            told = done * _REPORTS // total
+            store.progress(job, done, total)
+
+    return _answer(kind, question, allow_hub, on_progress=on_progress)
+
+
+def _answer(kind: str, question: dict[str, Any], allow_hub: bool, **options: Any) -> str:
+    model, answering = ANSWERS[kind]
+    try:
+        asked = model.model_validate(question)
+        return json.dumps(answering(asked, _finder(allow_hub), **options))
+    except ValidationError as error:
+        raise RefusedQuestionError(invalid_sentence(error.errors())) from None
+    except TokenroomError as error:
+        raise RefusedQuestionError(str(error)) from None
+    except MemoryError:
+        raise RefusedQuestionError(
+            "the question needs more memory than this server gives one"
+        ) from None
+
+
+@lru_cache(maxsize=2)
+def _finder(allow_hub: bool) -> ModelFinder:
+    return ModelFinder(allow_hub=allow_hub)
+
+
+def _limit(memory_bytes: int, nice: bool) -> None:
+    """Bound this process, where the system can."""
+    if nice:
+        os.nice(_NICE)
+    try:
+        import resource
+    except ImportError:  # Windows has no such limits
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
