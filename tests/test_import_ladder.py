@@ -20,7 +20,7 @@ LADDER = (
     {"memory"},
     {"engines"},
     {"performance"},
-    {"fitting"},
+    {"fitting", "serving_drafting"},
     {"growth", "serving_terms"},
     {"serving_speed"},
     {"validation"},

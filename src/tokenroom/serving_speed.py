@@ -227,6 +227,7 @@ class ServingSpeed:
             engine=terms.engine,
             kv_dtype=terms.kv_dtype,
             cuda_graphs=terms.cuda_graphs,
+            drafting=terms.drafting,
         ):
             limiter = "overhead" if duration.limiter in _OVERHEADS else duration.limiter
             totals[limiter] += duration.seconds
@@ -295,6 +296,7 @@ def speed(
     used_bytes: int = 0,
     settings: Any = None,
     notes: Sequence[str] = (),
+    acceptance: float | None = None,
     price_per_gpu_hour: float | None = None,
     **engine_settings: Any,
 ) -> ServingSpeed:
@@ -321,6 +323,8 @@ def speed(
         used_bytes: Memory that other processes hold on each GPU.
         settings: The engine's own settings object, as its command-line parser gives it.
         notes: Sentences of whoever read the settings.
+        acceptance: Share of drafted tokens that are kept (0 to 1), or the mean tokens of a step
+            (above 1); what was measured of the method when not given.
         price_per_gpu_hour: USD of one GPU for an hour.
         engine_settings: Further engine arguments under the engine's own names.
 
@@ -364,7 +368,7 @@ def speed(
             f"input and output are {wanted:,} tokens together; the engine refuses requests beyond "
             f"max_model_len {longest:,}: shorten them or raise the context"
         )
-    terms = terms_of(result, input_tokens)
+    terms = terms_of(result, input_tokens, acceptance)
     load = Load(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=1)
     asked = replace(result, request_tokens=wanted)
     if not asked.requests_running:
@@ -398,6 +402,7 @@ def _served(
             kv_dtype=terms.kv_dtype,
             cuda_graphs=terms.cuda_graphs,
             asynchronous=terms.asynchronous,
+            drafting=terms.drafting,
         ),
         price_per_gpu_hour=price,
     )

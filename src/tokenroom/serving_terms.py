@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from tokenroom.engines.sglang.rules import version_numbers
 from tokenroom.errors import DeploymentError
 from tokenroom.fitting import FitResult
+from tokenroom.performance.drafting import Drafting
 from tokenroom.performance.work import Layout
+from tokenroom.serving_drafting import drafting_of
 
 _LLAMA_CACHE: Final = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "q8_0": "int8"}
 
@@ -23,6 +26,7 @@ class Terms(NamedTuple):
         kv_dtype: Type of the cache, None for the checkpoint's.
         cuda_graphs: Decode steps are replayed from graphs.
         asynchronous: The host prepares a step while the accelerators run the one before.
+        drafting: How tokens are drafted, None without speculative decoding.
     """
 
     engine: str
@@ -32,16 +36,20 @@ class Terms(NamedTuple):
     kv_dtype: str | None
     cuda_graphs: bool
     asynchronous: bool
+    drafting: Drafting | None = None
 
 
-def terms_of(result: FitResult, input_tokens: int) -> Terms:
+def terms_of(result: FitResult, input_tokens: int, acceptance: float | None = None) -> Terms:
     """What the settings of a deployment mean for prompts of ``input_tokens``.
+
+    ``acceptance`` is the share of drafted tokens that are kept, or the mean tokens of a step.
 
     Raises:
         DeploymentError: The engine would refuse such prompts, or its speed is not modelled.
     """
     check_engine(result.deployment.engine)
-    return _TERMS[result.deployment.engine](result, input_tokens)
+    terms = _TERMS[result.deployment.engine](result, input_tokens)
+    return terms._replace(drafting=drafting_of(result.deployment, terms.layout, acceptance))
 
 
 def check_engine(name: str) -> None:
@@ -101,8 +109,23 @@ def _sglang(result: FitResult, _: int) -> Terms:
         token_budget=min(chunk, most) if chunk and chunk > 0 else most,
         kv_dtype=_cache(result),
         cuda_graphs=True,
-        asynchronous=True,
+        asynchronous=_sglang_overlaps(result),
     )
+
+
+def _sglang_overlaps(result: FitResult) -> bool:
+    """Whether SGLang prepares a step while one runs.
+
+    With drafts its second worker does: the default since 0.5.11, of trees since 0.5.14
+    (``server_args.py``, ``SGLANG_ENABLE_SPEC_V2``; ``spec_info.py``).
+    """
+    if _value(result, "disable_overlap_schedule", False):
+        return False
+    resolved = result.deployment.resolved
+    if resolved.speculative_algorithm is None:
+        return True
+    version = version_numbers(result.deployment.version)
+    return version >= ((0, 5, 11) if resolved.draft_topk <= 1 else (0, 5, 14))
 
 
 def _tensorrt_llm(result: FitResult, input_tokens: int) -> Terms:

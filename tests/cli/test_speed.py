@@ -209,3 +209,24 @@ def test_an_engines_own_command_is_read(capsys: pytest.CaptureFixture[str]) -> N
         capsys, "llama-3.1-8b", "--gpu", "h100", "--json", "--set", "max_num_batched_tokens=2048"
     )
     assert json.loads(out)["deployment"]["token_budget"] == 2048
+
+
+def test_drafts_and_the_users_own_acceptance(capsys: pytest.CaptureFixture[str]) -> None:
+    """The rate is what was measured until one is given; a mean length works as well."""
+    command = (
+        *("--gpu", "8xh200", "--", "vllm", "serve", "deepseek-ai/DeepSeek-V3", "-tp", "8"),
+        *("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 1}'),
+    )
+    usual = answer(capsys, *command)
+    assert usual["speculation"]["acceptance_rate"] == {"value": 0.83, "low": 0.68, "high": 0.9}
+    assert "arXiv:2412.19437" in usual["speculation"]["source"]
+    own = answer(capsys, "--acceptance", "1.6", *command)
+    assert own["speculation"]["tokens_per_step"]["value"] == pytest.approx(1.6)
+    assert own["speculation"]["source"] is None
+    assert own["tpot_seconds"]["value"] > usual["tpot_seconds"]["value"]
+    _, out, _ = run(capsys, "--explain", *command)
+    assert "Speculative decoding (mtp)" in out
+    assert "draft.eh_proj" in out
+    code, _, err = run(capsys, "llama-3.1-8b", "--gpu", "h100", "--acceptance", "0.7")
+    assert code == 2
+    assert "drafts no tokens" in err

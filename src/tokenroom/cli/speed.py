@@ -80,6 +80,11 @@ if TYPE_CHECKING:
     metavar="NAME=VALUE",
     help="Any other setting of the engine under its own name; may be repeated.",
 )
+@click.option(
+    "--acceptance",
+    type=float,
+    help="Share of drafted tokens that are kept (0 to 1), or mean tokens of a step (above 1).",
+)
 @click.option("--price", type=float, help="USD of one GPU for an hour.")
 @click.option("--sweep", "sweep_text", help="concurrency=1..256")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw a sweep to FILE (png, svg).")
@@ -174,6 +179,7 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> ServingSpeed:
         input_tokens=options["input_tokens"],
         output_tokens=options["output_tokens"],
         concurrency=options["concurrency"],
+        acceptance=options["acceptance"],
         price_per_gpu_hour=options["price"],
         **asked.settings,
     )

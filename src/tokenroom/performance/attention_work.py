@@ -139,9 +139,12 @@ def _attention(mixer: Attention, work: StepWork, tp: int, kv_dtype: str) -> list
             )
         )
     if work.decode_sequences:
-        seen = seen_tokens(work.decode_context_tokens, mixer.window, mixer.chunk)
-        if top_k is not None:
+        queries = work.decode_tokens
+        seen = seen_tokens(_decode_context(work), mixer.window, mixer.chunk)
+        kept = seen
+        if top_k is not None:  # every query chooses keys of its own
             seen = min(seen, top_k)
+            kept = seen * queries
         rows = work.decode_sequences
         found.append(
             Operator(
@@ -149,14 +152,19 @@ def _attention(mixer: Attention, work: StepWork, tp: int, kv_dtype: str) -> list
                 kind=Kind.ATTENTION_DECODE,
                 arithmetic=_cache_type(kv_dtype),
                 times=1,
-                flops=2 * heads * width * seen * rows,
-                num_bytes=rows * (seen * cell + heads * width * ACTIVATION_BYTES),
-                shape=(heads / kv_heads, seen, 1, rows * kv_heads),
+                flops=2 * heads * width * seen * rows * queries,
+                num_bytes=rows * (kept * cell + queries * heads * width * ACTIVATION_BYTES),
+                shape=(heads * queries / kv_heads, seen, 1, rows * kv_heads),
             )
         )
     if mixer.indexer:
         found.append(_index(mixer.indexer, work, mixer.indexer.head_dim * ACTIVATION_BYTES))
     return found
+
+
+def _decode_context(work: StepWork) -> float:
+    """Keys before a decoding request's mean query: drafted ones follow each other."""
+    return work.decode_context_tokens + (work.decode_tokens - 1) / 2
 
 
 def _spans(work: StepWork, width: int, heads: int, keys: float) -> tuple[float, ...]:
@@ -232,25 +240,30 @@ def _latent(mixer: LatentAttention, work: StepWork, tp: int, kv_dtype: str) -> l
         else:
             found.append(_expansion(mixer, reads, heads))
     if work.decode_sequences:
-        rows = work.decode_sequences
-        seen = seen_tokens(work.decode_context_tokens, mixer.window)
+        rows, queries = work.decode_sequences, work.decode_tokens
+        context = _decode_context(work)
+        seen = kept = seen_tokens(context, mixer.window)
         if ratio > 1:
-            cached_states = (work.decode_context_tokens + 1) / ratio
-            seen += min(cached_states, top_k) if top_k else cached_states
+            cached_states = (context + 1) / ratio
+            chosen = min(cached_states, top_k) if top_k else cached_states
+            seen += chosen
+            kept += chosen * (queries if top_k else 1)  # every query chooses keys of its own
         elif top_k is not None:
             seen = min(seen, top_k)
+            kept = seen * queries
         found.append(
             Operator(
                 name="attention_decode",
                 kind=Kind.LATENT_DECODE,
                 arithmetic=_cache_type(kv_dtype),
                 times=1,
-                flops=2 * heads * (2 * latent + rope) * seen * rows,
-                num_bytes=rows * (seen * cell + heads * (2 * latent + rope) * ACTIVATION_BYTES),
-                shape=(heads, seen, 1, rows),
+                flops=2 * heads * (2 * latent + rope) * seen * rows * queries,
+                num_bytes=rows
+                * (kept * cell + queries * heads * (2 * latent + rope) * ACTIVATION_BYTES),
+                shape=(heads * queries, seen, 1, rows),
             )
         )
-        found += _absorbed(mixer, rows, heads)
+        found += _absorbed(mixer, rows * queries, heads)
     if mixer.indexer:
         found.append(_index(mixer.indexer, work, indexer_bytes_per_token(mixer.indexer), ratio))
     return found
@@ -295,7 +308,7 @@ def _absorbed(mixer: LatentAttention, rows: int, heads: int) -> list[Operator]:
 def _index(indexer: Indexer, work: StepWork, key_bytes: int, ratio: int = 1) -> Operator:
     """Scores of every key for each token, in FP8; one small key a token, shared by the heads."""
     pairs: float = sum(causal_pairs(chunk) for chunk in work.prefill)
-    pairs += work.decode_sequences * (work.decode_context_tokens + 1)
+    pairs += work.decode_sequences * work.decode_tokens * (_decode_context(work) + 1)
     reads: float = sum(chunk.tokens + chunk.context for chunk in work.prefill)
     reads += work.decode_sequences * (work.decode_context_tokens + 1)
     rows = work.tokens
@@ -315,9 +328,10 @@ def _index(indexer: Indexer, work: StepWork, key_bytes: int, ratio: int = 1) -> 
 def _scan(mixer: Recurrent, work: StepWork, tp: int, dtype: str) -> list[Operator]:
     """A recurrent layer: its convolution and its state.
 
-    Decode reads and writes each sequence's state once. Chunked kinds turn prefill into matrices:
-    within a chunk of C tokens each token meets C/2 others twice (scores and values), and the state
-    is read, updated and written once a chunk.
+    Decode reads each sequence's state once and writes it after every token, since drafted ones may
+    be refused (vLLM and SGLang keep a state a drafted token). Chunked kinds turn prefill into
+    matrices: within a chunk of C tokens each token meets C/2 others twice (scores and values), and
+    the state is read, updated and written once a chunk.
     """
     plain = "bfloat16" if dtype.startswith("fp8") else dtype
     state = recurrent_state(
@@ -354,16 +368,18 @@ def _scan(mixer: Recurrent, work: StepWork, tp: int, dtype: str) -> list[Operato
             )
         )
     if work.decode_sequences:
-        count = work.decode_sequences
+        count, tokens = work.decode_sequences, work.decode_tokens
+        products = _PRODUCTS_PER_STATE_ELEMENT[mixer.kind] * elements + convolution
         found.append(
             Operator(
                 name="scan_decode",
                 kind=Kind.SCAN_DECODE,
                 arithmetic="bf16",
                 times=1,
-                flops=count * (_PRODUCTS_PER_STATE_ELEMENT[mixer.kind] * elements + convolution),
-                num_bytes=count * (2 * state.num_bytes + 4 * rows * ACTIVATION_BYTES),
-                shape=(1, width, 1, count * heads),
+                flops=count * tokens * products,
+                num_bytes=count
+                * ((1 + tokens) * state.num_bytes + 4 * tokens * rows * ACTIVATION_BYTES),
+                shape=(1, width, tokens, count * heads),
             )
         )
     return found

@@ -16,6 +16,7 @@ from typing import Final
 from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.models.spec import ModelSpec
+from tokenroom.performance.drafting import Drafting, verifying
 from tokenroom.performance.host import arrival_seconds, host_cost
 from tokenroom.performance.step_time import StepTime, step_time
 from tokenroom.performance.work import Chunk, Layout, StepWork
@@ -155,6 +156,7 @@ def speed(
     kv_dtype: str | None = None,
     cuda_graphs: bool = True,
     asynchronous: bool = True,
+    drafting: Drafting | None = None,
 ) -> Speed:
     """TTFT, TPOT and throughput of one replica under a load.
 
@@ -179,6 +181,7 @@ def speed(
         kv_dtype: Type of the cache, None for the checkpoint's.
         cuda_graphs: Decode steps are replayed from graphs.
         asynchronous: The host prepares a step while the accelerators run the one before.
+        drafting: How tokens are drafted, so that a step yields several of a request; None for one.
 
     Raises:
         DeploymentError: The layout does not divide the model, or it has parts whose speed is not
@@ -190,6 +193,9 @@ def speed(
     isl, osl = load.input_tokens, load.output_tokens
     clients = load.concurrency / copies
     admitted = clients if max_num_seqs is None else min(clients, max_num_seqs)
+    gains = drafting.tokens_per_step if drafting is not None else (1.0, 1.0, 1.0)
+    rows = drafting.verified if drafting is not None else 1
+    turns = osl / gains[0]  # decode steps of a request
     context = isl + osl / 2
     arrival = arrival_seconds(host, isl)
     ahead = 1.5 if asynchronous else 0.5  # half the step in progress, and the one prepared
@@ -207,8 +213,10 @@ def speed(
             prefill=chunks,
             decode_sequences=max(sequences, 0 if chunks else 1),
             decode_context_tokens=context,
-            other_tokens=(copies - 1) * (tokens + sequences),
+            other_tokens=(copies - 1) * (tokens + sequences * rows),
         )
+        if drafting is not None:
+            work = verifying(work, drafting)
         return step_time(
             spec,
             layout,
@@ -218,14 +226,15 @@ def speed(
             kv_dtype=kv_dtype,
             cuda_graphs=cuda_graphs,
             asynchronous=asynchronous,
+            drafting=drafting,
         )
 
     _, pieces = _chunks(isl, max_num_batched_tokens)
     most = max(1.0, max_num_batched_tokens * pieces / isl)  # chunks that one step holds
-    bound = most * osl * stages / pieces if host.mixes else admitted  # prompts keep no more busy
+    bound = most * turns * stages / pieces if host.mixes else admitted  # prompts keep no more busy
     decoding = min(admitted, bound)
     for _ in range(_ROUNDS):
-        arrivals = decoding / stages / osl * pieces  # chunks of prompts a step, on average
+        arrivals = decoding / stages / turns * pieces  # chunks of prompts a step, on average
         busy = 1 - exp(-arrivals)  # share of steps with any, when they end independently
         together = min(arrivals / busy, most)
         decode = step(0, decoding)
@@ -240,30 +249,34 @@ def speed(
             pieces * own + (admission_steps + ahead) * between + arrival
             for own, between in zip(_range(prefill), times, strict=True)
         ]
-        decoding = max(1.0, admitted * (osl * times[0]) / (osl * times[0] + waits[0]))
+        decoding = max(1.0, admitted * (turns * times[0]) / (turns * times[0] + waits[0]))
         if decoding > bound:  # prompts are the narrow place, and the others wait for them
             decoding = bound
-            waits = [osl * between * (admitted / bound - 1) for between in times]
+            waits = [turns * between * (admitted / bound - 1) for between in times]
     in_step = not (host.mixes or load.lengths_vary)
     alone = step(1, 0) if in_step or load.waves is not None else prefill
     if in_step:
         queue = (admitted - 1) / 2  # prompts before and after one's own, on average
         times = [
-            plain + queue * pieces * own / osl
+            plain + queue * pieces * own / turns
             for own, plain in zip(_range(alone), _range(decode), strict=True)
         ]
         waits = [(queue + 1) * pieces * own + arrival for own in _range(alone)]
         decoding = admitted
+    times = [
+        between / gained
+        for between, gained in zip(times, (gains[0], gains[2], gains[1]), strict=True)
+    ]
     cycle = waits[0] + (osl - 1) * times[0]
-    turns = (clients - admitted) / admitted  # of requests that one in the queue waits for
+    rounds = (clients - admitted) / admitted  # of requests that one in the queue waits for
     share = 0.0 if load.waves is None or in_step else 1 / load.waves
     # all first prompts come at once: the mean one waits for half of the others
     first = (clients - 1) / 2 * pieces * alone.seconds
     firsts = [
-        wait + (wait + (osl - 1) * between) * turns + share * first
+        wait + (wait + (osl - 1) * between) * rounds + share * first
         for wait, between in zip(waits, times, strict=True)
     ]
-    rate = load.concurrency / (cycle * (1 + turns))
+    rate = load.concurrency / (cycle * (1 + rounds))
     output = rate * osl
     return Speed(
         ttft_seconds=firsts[0],

@@ -294,7 +294,7 @@ def _exchange(layout: Layout, experts: Experts, message: float, times: int) -> l
 
 
 def _output(plan: ModelPlan, layout: Layout, work: StepWork) -> list[Operator]:
-    rows, tp = work.sequences, layout.tensor_parallel_size
+    rows, tp = work.outputs, layout.tensor_parallel_size
     found = [_memory("norm", 1, 4 * work.tokens * plan.hidden_size * ACTIVATION_BYTES)]
     if plan.head is not None:
         found.append(matrix_operator(plan.head, rows, 1))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.models.spec import ModelSpec
+from tokenroom.performance.drafting import Drafting, draft_operators
 from tokenroom.performance.efficiency import (
     Duration,
     Efficiency,
@@ -88,6 +89,7 @@ def operator_times(
     engine: str = "any",
     kv_dtype: str | None = None,
     cuda_graphs: bool = True,
+    drafting: Drafting | None = None,
 ) -> tuple[TimedOperator, ...]:
     """Every operator of a step with its time; they add up to ``StepTime.device_seconds``.
 
@@ -106,8 +108,24 @@ def operator_times(
             operator_duration(efficiency, operator, accelerator, layout.per_node, overlap),
             tables_of_operator(efficiency, operator, accelerator),
         )
-        for operator in step_operators(spec, layout, work, kv_dtype=kv_dtype)
+        for operator in _operators(spec, layout, work, kv_dtype, drafting, engine)
     )
+
+
+def _operators(
+    spec: ModelSpec,
+    layout: Layout,
+    work: StepWork,
+    kv_dtype: str | None,
+    drafting: Drafting | None,
+    engine: str,
+) -> tuple[Operator, ...]:
+    """What the model runs, then what drafts for the next step."""
+    found = step_operators(spec, layout, work, kv_dtype=kv_dtype)
+    if drafting is None:
+        return found
+    mixes = host_cost(engine).mixes
+    return found + draft_operators(drafting, work, drafts_after_prompts=mixes)
 
 
 def step_time(
@@ -120,6 +138,7 @@ def step_time(
     kv_dtype: str | None = None,
     cuda_graphs: bool = True,
     asynchronous: bool = True,
+    drafting: Drafting | None = None,
 ) -> StepTime:
     """Time of one step of an engine.
 
@@ -136,13 +155,14 @@ def step_time(
         kv_dtype: Type of the cache, None for the checkpoint's.
         cuda_graphs: Decode steps are replayed from graphs.
         asynchronous: The host prepares a step while the accelerators run the one before.
+        drafting: How tokens are drafted; ``work`` then has the rows that are verified.
 
     Raises:
         DeploymentError: The layout does not divide the model, or it has parts whose speed is not
             modelled.
         HardwareError: A peak or bandwidth that it needs is not known.
     """
-    operators = step_operators(spec, layout, work, kv_dtype=kv_dtype)
+    operators = _operators(spec, layout, work, kv_dtype, drafting, engine)
     efficiency = efficiency_of(accelerator, engine)
     return _timed(
         operators,
@@ -153,6 +173,7 @@ def step_time(
         work,
         cuda_graphs and not work.prefill,
         asynchronous,
+        drafting,
     )
 
 
@@ -165,6 +186,7 @@ def _timed(
     work: StepWork,
     replayed: bool,
     asynchronous: bool,
+    drafting: Drafting | None,
 ) -> StepTime:
     per_node = layout.per_node
     device = low = high = 0.0
@@ -182,12 +204,15 @@ def _timed(
         totals[limiter] = totals.get(limiter, 0.0) + seconds
         by_limiter = limits.setdefault(name, {})
         by_limiter[limiter] = by_limiter.get(limiter, 0.0) + seconds
-    prepare = host.prepare_seconds + (0.0 if replayed else launches * host.kernel_seconds)
+    scheduling = host.prepare_seconds
+    if drafting is not None and work.decode_sequences:
+        scheduling += host.verify_seconds + host.pass_seconds * drafting.passes
+    prepare = scheduling + (0.0 if replayed else launches * host.kernel_seconds)
     gap = host.step_seconds + host.sequence_seconds * work.sequences
     if asynchronous:
         busy, wait = max(device, prepare), gap
     else:
-        busy, wait = max(device, prepare), gap + host.prepare_seconds
+        busy, wait = max(device, prepare), gap + scheduling
     hosted = wait + max(0.0, prepare - device)
     totals["host"] = hosted
     shares_of = {

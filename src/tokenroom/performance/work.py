@@ -84,6 +84,9 @@ class StepWork:
         prefill: Chunks of prompts.
         decode_sequences: Requests that get their next token.
         decode_context_tokens: Mean tokens in their caches.
+        decode_tokens: Rows that each of them brings: its newest token, and drafted ones that the
+            step verifies.
+        decode_outputs: Rows of logits that each of them needs.
         other_tokens: Tokens that the other data-parallel ranks process in the same step, which
             meet this rank's at shared experts.
     """
@@ -91,6 +94,8 @@ class StepWork:
     prefill: tuple[Chunk, ...] = ()
     decode_sequences: int = 0
     decode_context_tokens: float = 0.0
+    decode_tokens: int = 1
+    decode_outputs: int = 1
     other_tokens: int = 0
 
     @classmethod
@@ -109,12 +114,17 @@ class StepWork:
     @property
     def tokens(self) -> int:
         """Rows that pass through the matrices."""
-        return self.prefill_tokens + self.decode_sequences
+        return self.prefill_tokens + self.decode_sequences * self.decode_tokens
 
     @property
     def sequences(self) -> int:
-        """Requests in the step: each needs one row of logits at most."""
+        """Requests in the step."""
         return len(self.prefill) + self.decode_sequences
+
+    @property
+    def outputs(self) -> int:
+        """Rows of logits: one a prompt, and those of the decoding requests."""
+        return len(self.prefill) + self.decode_sequences * self.decode_outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,12 @@ from importlib.resources import files
 from typing import Any, Final
 
 from tokenroom.fitting import FitResult
+from tokenroom.performance.drafting import Drafting
 from tokenroom.reports.messages import Language, refusal_text
 from tokenroom.reports.speed_text import speed_warnings
 from tokenroom.serving_speed import Range, ServingSpeed, StepLedger
 
-SCHEMA_VERSION: Final = "1.0"
+SCHEMA_VERSION: Final = "1.1"
 
 
 def speed_json(
@@ -41,6 +42,7 @@ def speed_json(
         "input_tokens": result.load.input_tokens,
         "output_tokens": result.load.output_tokens,
         **_point(result),
+        "speculation": _speculation(terms.drafting),
         "price_per_gpu_hour": result.price_per_gpu_hour,
         "prefill": _step(result.prefill, explain),
         "decode": _step(result.decode, explain),
@@ -104,6 +106,21 @@ def _point(result: ServingSpeed) -> dict[str, Any]:
         "output_tokens_per_second": _range(result.output_tokens_per_second),
         "requests_per_second": _range(result.requests_per_second),
         "usd_per_million_output_tokens": None if cost is None else _range(cost),
+    }
+
+
+def _speculation(drafting: Drafting | None) -> dict[str, Any] | None:
+    if drafting is None:
+        return None
+    rate = drafting.acceptance
+    return {
+        "method": drafting.method,
+        "drafted_tokens": drafting.depth,
+        "verified_rows": drafting.verified,
+        "branches": drafting.branches,
+        "acceptance_rate": {"value": rate.rate, "low": rate.low, "high": rate.high},
+        "tokens_per_step": _range(Range(*drafting.tokens_per_step)),
+        "source": rate.source or None,
     }
 
 

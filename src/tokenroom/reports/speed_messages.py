@@ -27,6 +27,24 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "Requests that run at once: {running}; {waiting} wait, and their wait is in the TTFT.",
         "同时运行的请求：{running} 个；{waiting} 个排队，排队时间计入 TTFT。",
     ),
+    "speed.drafts_measured": (
+        "Speculative decoding ({method}): drafted in a row: {tokens}, rows a request to verify: "
+        "{rows}; each token is kept with {rate} ({low} to {high} was measured; "
+        "--acceptance gives yours), which yields {gained} tokens a step ({fewest} to {most}).",
+        "投机解码（{method}）：每步连续起草 {tokens} 个 token，每个请求验证 {rows} 行；"
+        "每个 token 的接受率为 {rate}（实测 {low} 至 {high}，可用 --acceptance 给出），"
+        "每步得到 {gained} 个 token（{fewest} 至 {most}）。",
+    ),
+    "speed.drafts_given": (
+        "Speculative decoding ({method}): drafted in a row: {tokens}, rows a request to verify: "
+        "{rows}; each token is kept with {rate}, which yields {gained} tokens a step.",
+        "投机解码（{method}）：每步连续起草 {tokens} 个 token，每个请求验证 {rows} 行；"
+        "每个 token 的接受率为 {rate}，每步得到 {gained} 个 token。",
+    ),
+    "speed.draft_source": (
+        "  -  acceptance of drafted tokens: {source}",
+        "  -  草稿 token 的接受率：{source}",
+    ),
     "speed.column.estimate": ("estimate", "估计"),
     "speed.column.range": ("range", "范围"),
     "speed.figures": ("Speed", "速度"),

@@ -9,6 +9,7 @@ from tokenroom.engines.registry import engine_title
 from tokenroom.errors import HardwareError
 from tokenroom.fitting import FitResult
 from tokenroom.hardware.catalogue import find_accelerator
+from tokenroom.performance.drafting import Drafting
 from tokenroom.reports.console import Paragraph, print_trimmed
 from tokenroom.reports.fit_text import fit_title, verdict_reason
 from tokenroom.reports.messages import Language, message, notice_text
@@ -152,6 +153,25 @@ def _load_lines(result: ServingSpeed, language: Language) -> Iterator[str]:
     key = "speed.some_wait" if result.requests_waiting else "speed.all_run"
     waiting = {"waiting": result.requests_waiting} if result.requests_waiting else {}
     yield message(key, language, running=result.requests_running, **waiting)
+    if result.terms.drafting is not None:
+        yield _drafting_line(result.terms.drafting, language)
+
+
+def _drafting_line(drafting: Drafting, language: Language) -> str:
+    """How many tokens are drafted, and how many a step yields."""
+    rate, low, high, source = drafting.acceptance
+    gained, fewest, most = drafting.tokens_per_step
+    measured = {"low": f"{low:.0%}", "high": f"{high:.0%}"} if source else {}
+    return message(
+        "speed.drafts_measured" if source else "speed.drafts_given",
+        language,
+        method=drafting.method,
+        tokens=drafting.depth,
+        rows=drafting.verified,
+        rate=f"{rate:.0%}",
+        gained=f"{gained:.2f}",
+        **(measured | ({"fewest": f"{fewest:.2f}", "most": f"{most:.2f}"} if source else {})),
+    )
 
 
 def _deployment_line(result: ServingSpeed, language: Language) -> str:
@@ -244,6 +264,10 @@ def _print_explanation(out: Console, result: ServingSpeed, language: Language) -
         for position, source in enumerate(sources):
             out.print(Paragraph(f" {f'[{number}]' if not position else '':>4} {source}"))
     out.print(Paragraph(message("speed.host_source", language)))
+    drafting = result.terms.drafting
+    if drafting is not None and drafting.acceptance.source:
+        text = message("speed.draft_source", language, source=drafting.acceptance.source)
+        out.print(Paragraph(text))
 
 
 def _ledger_table(
