@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tokenroom.errors import TokenroomError
+from tokenroom.errors import TokenroomError, shown
 
 _STREAMS: Final = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")
 """Where a shell puts the output of ``<(command)``; such pipes have a writer and an end."""
@@ -160,7 +160,7 @@ def _check_expansion(events: Iterator[Any]) -> None:
             size = 1
         elif kind == "AliasEvent":
             if any(anchor == name for name, _ in opened):
-                raise ValueError(f"the anchor {anchor!r} holds itself")
+                raise ValueError(f"the anchor {shown(anchor)} holds itself")
             size, anchor = sizes.get(anchor or "", 1), None
         else:
             continue

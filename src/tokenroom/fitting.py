@@ -403,7 +403,8 @@ def _check_once(
             other = ours[own][0]
             also = f" and, as {name}," if name != other else " and"
             raise DeploymentError(
-                f"{other} is given twice, as {ours[own][1]!r}{also} as {value!r}; give one"
+                f"{other} is given twice, as {shown(ours[own][1])}{also} as {shown(value)}; "
+                f"give one"
             )
 
 

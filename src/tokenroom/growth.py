@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tokenroom.errors import DeploymentError, TokenroomError
+from tokenroom.errors import DeploymentError, TokenroomError, shown
 from tokenroom.fitting import FitResult
 from tokenroom.memory.allocation import Occupancy
 from tokenroom.units import parse_tokens
@@ -74,7 +74,7 @@ def parse_sweep(text: str) -> tuple[str, tuple[int, ...]]:
     name = name.strip()
     if name not in PARAMETERS or not values:
         raise TokenroomError(
-            f"--sweep is {text!r}; give {' or '.join(PARAMETERS)} with values, "
+            f"--sweep is {shown(text)}; give {' or '.join(PARAMETERS)} with values, "
             f"such as concurrency=1..64 or context=4k,8k,32k"
         )
     match = re.fullmatch(r"(.+?)\.\.(.+?)(?::(.+))?", values.strip())
@@ -123,7 +123,7 @@ def sweep(
         DeploymentError: The engine refuses the very settings (not the memory) at every point.
     """
     if parameter not in PARAMETERS:
-        raise TokenroomError(f"a sweep over {parameter!r} is unknown; use one of {PARAMETERS}")
+        raise TokenroomError(f"a sweep over {shown(parameter)} is unknown; use one of {PARAMETERS}")
     if parameter == "concurrency":
         values = _with_room(values, result.requests_running)
     points = []

@@ -10,7 +10,7 @@ import math
 import re
 from typing import Final
 
-from tokenroom.errors import TokenroomError
+from tokenroom.errors import TokenroomError, shown
 
 KIB: Final = 2**10
 MIB: Final = 2**20
@@ -60,12 +60,12 @@ def parse_bytes(text: str, field: str) -> int:
     value = float(match.group(1)) * _BYTE_UNITS.get(unit or "", 0) if match else 0.0
     if match is not None and not unit:
         raise TokenroomError(
-            f"{field} is {text.strip()!r} without a unit; write {match.group(1)[:20]}GiB, or "
+            f"{field} is {shown(text.strip())} without a unit; write {match.group(1)[:20]}GiB, or "
             f"another unit such as MiB or GB"
         )
     if match is None or unit not in _BYTE_UNITS or not math.isfinite(value) or value < 1:
         raise TokenroomError(
-            f"{field} is {text!r}; give a positive size with a unit, such as 80GiB or 96GB"
+            f"{field} is {shown(text)}; give a positive size with a unit, such as 80GiB or 96GB"
         )
     return round(value)
 
@@ -80,7 +80,8 @@ def parse_rate(text: str, field: str) -> float:
         return float(parse_bytes(re.sub(r"(?i)(/s|ps)\s*$", "", text), field))
     except TokenroomError:
         raise TokenroomError(
-            f"{field} is {text!r}; give a positive rate with a unit, such as 3.35TB/s or 936GB/s"
+            f"{field} is {shown(text)}; give a positive rate with a unit, such as 3.35TB/s or "
+            f"936GB/s"
         ) from None
 
 
@@ -102,10 +103,12 @@ def parse_tokens(text: str, field: str) -> int:
         or value != int(value)
     ):
         raise TokenroomError(
-            f"{field} is {text!r}; give a positive whole number of tokens, such as 8192 or 32k"
+            f"{field} is {shown(text)}; give a positive whole number of tokens, such as 8192 or 32k"
         )
     if value > MAX_TOKENS:
-        raise TokenroomError(f"{field} is {text.strip()!r}; give at most {MAX_TOKENS:,} tokens")
+        raise TokenroomError(
+            f"{field} is {shown(text.strip())}; give at most {MAX_TOKENS:,} tokens"
+        )
     return int(value)
 
 

@@ -7,6 +7,9 @@ from config_targets import ENGINES, VALUES, answers, changed, places, within
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokenroom.errors import TokenroomError
+from tokenroom.models.hf_config import read_config
+
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {
         "architectures": ["LlamaForCausalLM"],
@@ -141,3 +144,16 @@ def test_a_damaged_value_is_an_answer_or_a_sentence(
         said = answers(changed(CONFIGS[name], where, value), engine)
     assert said
     assert len(said) < 600
+
+
+@pytest.mark.parametrize(
+    "value",
+    [int("7" * 400), "x" * 4000, ["y" * 4000], 10**5000],
+    ids=["digits", "text", "list", "huge"],
+)
+def test_a_value_of_any_length_gives_a_short_sentence(value: object) -> None:
+    for changed_part in ({"quantization_config": {"quant_method": value}}, {"model_type": value}):
+        config = {**CONFIGS["llama"], **changed_part}
+        with pytest.raises(TokenroomError) as caught:
+            read_config(config, "config.json")
+        assert len(str(caught.value)) < 600

@@ -17,7 +17,7 @@ from tokenroom.cli.options import (
     say_written,
 )
 from tokenroom.cli.question import question
-from tokenroom.errors import CommandLineError
+from tokenroom.errors import CommandLineError, shown
 from tokenroom.reports.messages import Language
 from tokenroom.units import MIB, parse_bytes, parse_rate
 
@@ -31,7 +31,7 @@ def _parse_size(text: str, field: str) -> int:
     """Bytes of at least a MiB: less is a slip of the unit (``1B`` for a billion)."""
     num_bytes = parse_bytes(text, field)
     if num_bytes < MIB:
-        raise CommandLineError(f"{field} is {text!r}; give at least 1MiB, such as 4GiB")
+        raise CommandLineError(f"{field} is {shown(text)}; give at least 1MiB, such as 4GiB")
     return num_bytes
 
 
@@ -46,7 +46,7 @@ def _parse_seconds(text: str, field: str) -> float:
         seconds = 0.0
     if not 0 < seconds <= _MAX_SECONDS:  # nan, too, fails this
         raise CommandLineError(
-            f"{field} is {text!r}; give seconds above 0 and at most {_MAX_SECONDS:,}"
+            f"{field} is {shown(text)}; give seconds above 0 and at most {_MAX_SECONDS:,}"
         )
     return seconds
 

@@ -16,7 +16,7 @@ from typing import Final
 import click
 
 from tokenroom.cli.options import language_option
-from tokenroom.errors import TokenroomError
+from tokenroom.errors import TokenroomError, shown
 from tokenroom.reports.messages import Language, language_of, message, printable
 
 _BROKEN_PIPE: Final = 128 + 13  # as a shell reports a process that SIGPIPE ended
@@ -63,7 +63,7 @@ class _LazyGroup(click.Group):
 
             near = get_close_matches(args[0], COMMANDS, n=2, cutoff=0.5)
             hint = f"did you mean {' or '.join(near)}?" if near else f"try {', '.join(COMMANDS)}"
-            raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)
+            raise click.UsageError(f"there is no command {shown(args[0])}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

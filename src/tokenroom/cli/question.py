@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenroom.cli.options import named_count
-from tokenroom.errors import CommandLineError, HardwareError
+from tokenroom.errors import CommandLineError, HardwareError, shown
 
 if TYPE_CHECKING:
     from tokenroom.engines.command_line import ParsedCommand
@@ -100,7 +100,7 @@ def _assignment(text: str) -> tuple[str, Any]:
     """A setting written ``NAME=VALUE``: a number, true, false, or text."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise CommandLineError(f"--set is {text!r}; write NAME=VALUE, such as block_size=32")
+        raise CommandLineError(f"--set is {shown(text)}; write NAME=VALUE, such as block_size=32")
     import json  # numbers, booleans and lists as everybody writes them
 
     try:
@@ -127,18 +127,20 @@ def _command(
     if from_file is not None:
         if words:
             raise CommandLineError(
-                f"--from reads the whole command from {from_file}; leave out {' '.join(words)!r}"
+                f"--from reads the whole command from {from_file}; leave out "
+                f"{shown(' '.join(words))}"
             )
         text: str | tuple[str, ...] = _read_text(from_file, "--from")
     elif len(words) == 1 and (not any(char.isspace() for char in words[0]) or _is_path(words[0])):
         if options.get("service") is not None:
             raise CommandLineError(
-                f"--service is {options['service']!r}, which chooses in a deployment file; give "
+                f"--service is {shown(options['service'])}, which chooses in a deployment "
+                f"file; give "
                 f"that with --from, or leave --service out"
             )
         if words[0] in program_names() and not _is_path(words[0]):
             raise CommandLineError(
-                f"{words[0]!r} alone names no model; give the engine's whole command, or the "
+                f"{shown(words[0])} alone names no model; give the engine's whole command, or the "
                 f"model's name"
             )
         return None, words[0]
@@ -154,7 +156,8 @@ def _command(
     )
     if options["engine"] is not None and named != started:
         raise CommandLineError(
-            f"--engine is {options['engine']!r} and the command starts {started}; leave --engine "
+            f"--engine is {shown(options['engine'])} and the command starts {started}; leave "
+            f"--engine "
             f"out, or give only its version ({started}@VERSION)"
         )
     parsed = command_parser(started)(

@@ -15,7 +15,7 @@ from tokenroom.cli.options import (
     say_written,
 )
 from tokenroom.cli.question import question
-from tokenroom.errors import CommandLineError
+from tokenroom.errors import CommandLineError, shown
 from tokenroom.reports.messages import Language
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _values(text: str) -> tuple[int, ...]:
     parameter, values = parse_sweep(text)
     if parameter != "concurrency":
         raise CommandLineError(
-            f"--sweep is {text!r}; speed varies concurrency only, such as concurrency=1..256"
+            f"--sweep is {shown(text)}; speed varies concurrency only, such as concurrency=1..256"
         )
     return values
 

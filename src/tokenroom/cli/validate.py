@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokenroom.cli.options import gpu_file_option, json_option, language_option
-from tokenroom.errors import CommandLineError, RowError
+from tokenroom.errors import CommandLineError, RowError, shown
 from tokenroom.reports.messages import Language
 
 if TYPE_CHECKING:
@@ -161,7 +161,8 @@ def _from_command(words: tuple[str, ...], told: dict[str, Any]) -> dict[str, Any
     engine, chosen = chosen_start(words, os.environ, engine=told["engine"])
     if told["engine"] not in (None, engine):
         raise CommandLineError(
-            f"--engine is {told['engine']!r} and the command starts {engine}; leave --engine out"
+            f"--engine is {shown(told['engine'])} and the command starts {engine}; leave "
+            f"--engine out"
         )
     parsed = command_parser(engine)(chosen, environment=os.environ, version=told["version"])
     return {
@@ -196,13 +197,14 @@ def _chosen(rows: Sequence[Row], grades: str | None, engines: str | None) -> Ite
     wanted_grades = _listed(grades, upper=True)
     for grade in wanted_grades:
         if grade not in GRADES:
-            raise CommandLineError(f"--grade is {grades!r}; it may hold {', '.join(GRADES)}")
+            raise CommandLineError(f"--grade is {shown(grades)}; it may hold {', '.join(GRADES)}")
     wanted_engines = _listed(engines, upper=False)
     present = {row.engine for row in rows}
     for engine in wanted_engines:
         if engine not in present:
             raise CommandLineError(
-                f"--engine is {engines!r}; the rows are of {', '.join(sorted(present)) or 'none'}"
+                f"--engine is {shown(engines)}; the rows are of "
+                f"{', '.join(sorted(present)) or 'none'}"
             )
     for row in rows:
         if (not wanted_grades or row.grade in wanted_grades) and (

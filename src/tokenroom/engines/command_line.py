@@ -144,7 +144,7 @@ def read_options_file(path: str) -> dict[str, Any]:
     Raises:
         CommandLineError: It cannot be read, is not YAML, or holds no mapping.
     """
-    what = f"--config {path!r}"
+    what = f"--config {shown(path)}"
     text = read_bounded_text(path, MAX_OPTIONS_BYTES, what=what, error=CommandLineError)
     try:
         documents = parse_yaml(text)
@@ -222,7 +222,7 @@ def chosen_call(
     if not calls:
         started = " ".join(launches[0].words)[:80] if launches else "nothing"
         raise CommandLineError(
-            f"the command runs {started!r}, not {engine}; give one such as {example}"
+            f"the command runs {shown(started)}, not {engine}; give one such as {example}"
         )
     if any(words != calls[0][1] for _, words in calls):
         names = ", ".join(launch.name or " ".join(words)[:40] for launch, words in calls)

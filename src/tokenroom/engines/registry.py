@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from tokenroom.engines.policy import Engine
 from tokenroom.engines.start_files import inner_modelfile, is_modelfile
-from tokenroom.errors import CommandLineError, DeploymentError
+from tokenroom.errors import CommandLineError, DeploymentError, shown
 
 if TYPE_CHECKING:
     from tokenroom.engines.command_line import ParsedCommand
@@ -144,12 +144,13 @@ def engine_named(text: str) -> tuple[Engine, str | None]:
     name, _, version = text.strip().lower().partition("@")
     if name == "ollama":
         raise DeploymentError(
-            f"--engine is {text!r}; Ollama runs llama.cpp: use --engine llama.cpp, or give its "
+            f"--engine is {shown(text)}; Ollama runs llama.cpp: use --engine llama.cpp, or "
+            f"give its "
             "command after -- (-- ollama run TAG)"
         )
     if name not in _ENGINES:
         raise DeploymentError(
-            f"--engine is {text!r}; it may be {', '.join(_ENGINES)}, "
+            f"--engine is {shown(text)}; it may be {', '.join(_ENGINES)}, "
             f"with a version after @ when it is not the newest (vllm@0.19.0)"
         )
     module, attribute = _ENGINES[name].policy
@@ -201,7 +202,8 @@ def chosen_start(
     if isinstance(command, str) and is_modelfile(command):
         if service is not None:
             raise CommandLineError(
-                f"--service is {service!r}, and a Modelfile has no services; leave --service out"
+                f"--service is {shown(service)}, and a Modelfile has no services; leave "
+                f"--service out"
             )
         return "llama.cpp", command
     launches = read_launches(command, environment)
@@ -246,7 +248,8 @@ def _of_service(
         return found
     if not any(launch.name for launch in launches):
         raise CommandLineError(
-            f"--service is {service!r}, which chooses in a deployment file, and this is a command "
+            f"--service is {shown(service)}, which chooses in a deployment file, and this is "
+            f"a command "
             f"without services; leave --service out"
         )
     known = ", ".join(f"{launch.name} ({engine_title(name)})" for name, launch in started)

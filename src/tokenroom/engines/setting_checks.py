@@ -70,7 +70,7 @@ def renamed(
 
             near = get_close_matches(name, names | set(aliases), n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise DeploymentError(f"{engine} has no setting {name!r}{hint}")
+            raise DeploymentError(f"{engine} has no setting {shown(name)}{hint}")
         found[own] = value
     return found
 
@@ -84,7 +84,9 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise DeploymentError(f"{name} is {value!r}; it must be a whole number of at least {least}")
+        raise DeploymentError(
+            f"{name} is {shown(value)}; it must be a whole number of at least {least}"
+        )
 
 
 def check_bounds(settings: Any) -> None:
@@ -211,7 +213,7 @@ def check_share(name: str, value: Any) -> None:
         return
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not 0 < value <= 1:
-        raise DeploymentError(f"{name} is {value!r}; it must be above 0 and at most 1")
+        raise DeploymentError(f"{name} is {shown(value)}; it must be above 0 and at most 1")
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
@@ -222,7 +224,7 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
     """
     known = tuple(choices)
     if value is not None and value not in known:
-        raise DeploymentError(f"{name} is {value!r}; it may be {', '.join(known)}")
+        raise DeploymentError(f"{name} is {shown(value)}; it may be {', '.join(known)}")
 
 
 def check_switch(name: str, value: Any) -> None:
@@ -232,7 +234,7 @@ def check_switch(name: str, value: Any) -> None:
         DeploymentError: It is not.
     """
     if value is not None and not isinstance(value, bool):
-        raise DeploymentError(f"{name} is {value!r}; it must be true or false")
+        raise DeploymentError(f"{name} is {shown(value)}; it must be true or false")
 
 
 def check_text(name: str, value: Any) -> None:
@@ -242,4 +244,4 @@ def check_text(name: str, value: Any) -> None:
         DeploymentError: It is not.
     """
     if value is not None and not isinstance(value, str):
-        raise DeploymentError(f"{name} is {value!r}; it must be text")
+        raise DeploymentError(f"{name} is {shown(value)}; it must be text")

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from tokenroom.errors import HardwareError
+from tokenroom.errors import HardwareError, shown
 from tokenroom.files import parse_yaml, read_bounded_text
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.hardware.names import (
@@ -91,7 +91,9 @@ class Catalogue:
                     return record.accelerator
                 return _cut(record, part.slice_profile)
             if keys:
-                raise HardwareError(f"GPU {name!r} may be {' or '.join(keys)}; write one of these")
+                raise HardwareError(
+                    f"GPU {shown(name)} may be {' or '.join(keys)}; write one of these"
+                )
         raise HardwareError(self._unknown(name))
 
     def search(self, words: str) -> tuple[Accelerator, ...]:
@@ -146,7 +148,7 @@ class Catalogue:
         siblings = _distinct(self._index.get(part.family, {}))
         if siblings:
             return (
-                f"no GPU {name!r} is known with that memory; known are {', '.join(siblings)}"
+                f"no GPU {shown(name)} is known with that memory; known are {', '.join(siblings)}"
                 "; another size can be given with --gpu-memory"
             )
         from difflib import get_close_matches  # only needed to help after a mistake
@@ -158,7 +160,7 @@ class Catalogue:
             }
         )
         return (
-            f"no GPU is called {name!r}; "
+            f"no GPU is called {shown(name)}; "
             + (f"near it are {', '.join(near)}" if near else "`tokenroom gpus` lists the names")
             + "; for a part that is not listed give its memory, such as --gpu-memory 96GiB, or"
             " describe it in a file (--gpu-file)"
@@ -256,7 +258,8 @@ def _extend(items: Iterable[_Item], legend: Mapping[str, str], raw: object, file
         accelerator = read_record(item, where).accelerator
         if any(accelerator.key == other["key"] for other, _ in own):
             raise HardwareError(
-                f"{where} has the key {accelerator.key!r} of one before it; give each GPU its own"
+                f"{where} has the key {shown(accelerator.key)} of one before it; give each "
+                f"GPU its own"
             )
         own.append(({**item, "key": accelerator.key}, where))
         claimed.update(map(read_name, _names(own[-1][0])))
@@ -286,13 +289,14 @@ def _read_file(path: Path) -> object:
     suffix = path.suffix.lower()
     if suffix not in (".toml", ".json", ".yaml", ".yml"):
         raise HardwareError(
-            f"the GPU file {path.name!r} has the suffix {suffix!r}; it may be .toml, .json, .yaml "
+            f"the GPU file {shown(path.name)} has the suffix {shown(suffix)}; it may be "
+            f".toml, .json, .yaml "
             "or .yml"
         )
     text = read_bounded_text(
         path,
         _MOST_FILE_BYTES,
-        what=f"the GPU file {str(path)!r}",
+        what=f"the GPU file {shown(str(path))}",
         error=HardwareError,
         streams=True,
     )

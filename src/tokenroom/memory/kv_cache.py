@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil, prod
 from typing import Final
 
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.models.spec import (
     DTYPE_BITS,
     Attention,
@@ -68,7 +68,7 @@ def element_bytes(dtype: str) -> int:
     bits = DTYPE_BITS.get(_ALIASES.get(dtype, dtype))
     if bits is None or bits < 8:
         known = ", ".join(sorted({*DTYPE_BITS, *_ALIASES} - {"bool"}))
-        raise DeploymentError(f"the cache type is {dtype!r}; it may be one of {known}")
+        raise DeploymentError(f"the cache type is {shown(dtype)}; it may be one of {known}")
     return bits // 8
 
 

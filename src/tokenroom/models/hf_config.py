@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tokenroom.errors import ModelError, UnknownArchitectureError
+from tokenroom.errors import ModelError, UnknownArchitectureError, shown
 from tokenroom.files import read_bounded_text
 from tokenroom.models.architectures import builder_for, module_of
 from tokenroom.models.architectures.assembly import DEFAULT_DTYPE, stored_dtype
@@ -206,7 +206,9 @@ def _typed(
         builder_for(assume_architecture)
     else:
         return Config(data, model_type or ""), ()
-    named = f"model type {model_type!r}" if model_type else "a configuration without model_type"
+    named = (
+        f"model type {shown(model_type)}" if model_type else "a configuration without model_type"
+    )
     for key in _NESTED:
         nested = data.get(key)
         if isinstance(nested, Mapping):
@@ -226,8 +228,8 @@ def _suggest_nested(data: Mapping[str, object], model_type: str) -> None:
         inner = nested.get("model_type") if isinstance(nested, Mapping) else None
         if isinstance(inner, str) and module_of(inner) is not None:
             raise UnknownArchitectureError(
-                f"model type {model_type!r} is not known, but its {key} is of the known type "
-                f"{inner!r}: read that alone with --assume-architecture {inner} (what stands "
+                f"model type {shown(model_type)} is not known, but its {key} is of the known type "
+                f"{shown(inner)}: read that alone with --assume-architecture {inner} (what stands "
                 "beside it, such as vision or audio, is then not counted)"
             )
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from tokenroom.errors import HubError, ModelError
+from tokenroom.errors import HubError, ModelError, shown
 from tokenroom.models.gguf import read_gguf
 from tokenroom.models.headers import attach_stored_tensors
 from tokenroom.models.hf_config import MAX_FILE_BYTES, read_config
@@ -321,7 +321,7 @@ class _Session:
         if status == 404 and code not in ("RepoNotFound", "RevisionNotFound"):
             raise _NoSuchFileError(f"{self.described} has no file {file}")
         if code == "RevisionNotFound":
-            raise HubError(f"{self.repository} has no revision {self.options.revision!r}")
+            raise HubError(f"{self.repository} has no revision {shown(self.options.revision)}")
         if code == "GatedRepo" or status == 403:
             raise HubError(
                 f"{self.repository} is gated: ask for access at {where} and set HF_TOKEN to a token"
@@ -329,7 +329,8 @@ class _Session:
             )
         if status == 401 or code == "RepoNotFound":
             raise HubError(
-                f"the Hub has no public model {self.repository!r}; check the name, or set HF_TOKEN"
+                f"the Hub has no public model {shown(self.repository)}; check the name, or "
+                f"set HF_TOKEN"
                 " if it is private or gated"
             )
         if status == 429:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tokenroom.errors import ModelError
+from tokenroom.errors import ModelError, shown
 from tokenroom.files import read_bounded
 
 
@@ -92,10 +92,10 @@ def open_file(path: str | os.PathLike[str]) -> FileReader:
     file = Path(path)
     try:
         if not file.is_file():
-            raise ModelError(f"there is no file {str(path)!r}; check the path")
+            raise ModelError(f"there is no file {shown(str(path))}; check the path")
         size_bytes = file.stat().st_size
     except (OSError, ValueError) as error:
-        raise ModelError(f"{str(path)!r} cannot be read as a file: {error}") from error
+        raise ModelError(f"{shown(str(path))} cannot be read as a file: {error}") from error
     return FileReader(path=file, name=file.name, size_bytes=size_bytes)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tokenroom.errors import HubError, ModelError
+from tokenroom.errors import HubError, ModelError, shown
 from tokenroom.models import catalogue
 from tokenroom.models.hf_config import read_config_file
 from tokenroom.models.spec import ModelSpec
@@ -152,7 +152,8 @@ def _load_remote(name: str, assume_architecture: str | None, hub: HubOptions | N
     if not is_repository_id(name) and not is_file:
         known = catalogue.entry(name)  # raises, naming what is near or ambiguous
         raise ModelError(
-            f"{name} is bundled and has no revision {options.revision!r}; give the Hub id with "
+            f"{name} is bundled and has no revision {shown(options.revision)}; give the Hub "
+            f"id with "
             f"the revision, such as {known.name}"
         )
     if not is_installed():

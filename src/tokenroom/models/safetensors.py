@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import Final
 
-from tokenroom.errors import ModelError
+from tokenroom.errors import ModelError, shown
 from tokenroom.models.ranges import RangeReader, StoredTensor, open_file, read_small_file
 
 #: Bits of one element, by the names of ``Dtype`` in safetensors 0.8.0; I4 and U4 are written by
@@ -99,7 +99,7 @@ def read_indexed(
         _add(tensors, read_header(open_shard(shard)))
     for tensor, shard in weight_map.items():
         if tensor not in tensors:
-            raise ModelError(f"{name} places {tensor!r} in {shard}, which does not hold it")
+            raise ModelError(f"{name} places {shown(tensor)} in {shard}, which does not hold it")
     return tuple(tensors.values())
 
 
@@ -303,7 +303,7 @@ def _files_of_folder(folder: Path) -> list[str]:
     """The weight files of a folder without an index, every shard of a set present."""
     files = sorted(file.name for file in folder.glob("*.safetensors"))
     if not files:
-        raise ModelError(f"the folder {folder.name!r} holds no .safetensors file")
+        raise ModelError(f"the folder {shown(folder.name)} holds no .safetensors file")
     if "model.safetensors" in files:
         return ["model.safetensors"]
     for file in files:
@@ -315,7 +315,7 @@ def _files_of_folder(folder: Path) -> list[str]:
             ]
             for shard in wanted:
                 if shard not in files:
-                    raise ModelError(f"the folder {folder.name!r} lacks the shard {shard}")
+                    raise ModelError(f"the folder {shown(folder.name)} lacks the shard {shard}")
             return wanted
     return files
 
@@ -330,5 +330,7 @@ def _read_files(folder: Path, files: list[str]) -> tuple[StoredTensor, ...]:
 def _add(tensors: dict[str, StoredTensor], more: tuple[StoredTensor, ...]) -> None:
     for tensor in more:
         if (other := tensors.get(tensor.name)) is not None:
-            raise ModelError(f"{tensor.name!r} is stored in both {other.file} and {tensor.file}")
+            raise ModelError(
+                f"{shown(tensor.name)} is stored in both {other.file} and {tensor.file}"
+            )
         tensors[tensor.name] = tensor

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from tokenroom.errors import TokenroomError
+from tokenroom.errors import TokenroomError, shown
 from tokenroom.reports.figures import Bar, Cloud, Curve
 from tokenroom.reports.messages import Language, message
 from tokenroom.units import GIB, format_gib
@@ -459,7 +459,7 @@ def _style(file: Path) -> Iterator[None]:
     """Matplotlib with this module's settings, its user's own put back afterwards."""
     if file.suffix.lower().lstrip(".") not in FORMATS:
         raise TokenroomError(
-            f"the plot file {file.name!r} ends in {file.suffix!r}; it may end in "
+            f"the plot file {shown(file.name)} ends in {shown(file.suffix)}; it may end in "
             + ", ".join(f".{name}" for name in FORMATS)
         )
     cjk = _cjk_font()
@@ -490,7 +490,9 @@ def _save(figure: Figure, file: Path) -> None:
     try:
         figure.savefig(file, format=kind, dpi=160, metadata=metadata.get(kind))
     except OSError as error:
-        raise TokenroomError(f"the plot file {str(file)!r} cannot be written: {error}") from None
+        raise TokenroomError(
+            f"the plot file {shown(str(file))} cannot be written: {error}"
+        ) from None
 
 
 def _align_titles(figure: Figure) -> None:

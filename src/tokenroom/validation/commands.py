@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tokenroom.errors import RowError, TokenroomError
+from tokenroom.errors import RowError, TokenroomError, shown
 from tokenroom.units import parse_bytes
 from tokenroom.validation.rows import Row
 
@@ -66,7 +66,9 @@ def _drafting(name: str, value: Any) -> Any:
         return value
     match = _DRAFTING.match(str(value))
     if match is None:
-        raise RowError(f"{name} is {value!r}; a method with its number of tokens is understood")
+        raise RowError(
+            f"{name} is {shown(value)}; a method with its number of tokens is understood"
+        )
     return {"method": match[1].lower(), "num_speculative_tokens": int(match[2])}
 
 
@@ -86,7 +88,7 @@ def _first_word(name: str, value: Any) -> Any:
     """``"awq int4"`` as the method alone."""
     words = str(value).split()
     if not words:
-        raise RowError(f"{name} is {value!r}; it names no method")
+        raise RowError(f"{name} is {shown(value)}; it names no method")
     return words[0].lower()
 
 
@@ -229,7 +231,8 @@ def command_words(row: Row, *, quantized: bool) -> tuple[str, ...]:
                 continue
             if value not in _ONLINE:
                 raise RowError(
-                    f"flag quantization is {raw!r} and the files of {row.model} are not quantised"
+                    f"flag quantization is {shown(raw)} and the files of {row.model} are not "
+                    f"quantised"
                 )
         words += _flag_words(spelling, name, value, row.engine)
     return tuple(words)
@@ -280,10 +283,10 @@ def plain_value(name: str, value: Any) -> Any:
     text = value.strip()
     if match := _REMARK.match(text):
         if _UNCERTAIN.search(match[2].lower()):
-            raise RowError(f"flag {name} is {value!r}, which leaves open what was given")
+            raise RowError(f"flag {name} is {shown(value)}, which leaves open what was given")
         text = match[1]
     if text.startswith("~"):
-        raise RowError(f"flag {name} is {value!r}, which is not exact")
+        raise RowError(f"flag {name} is {shown(value)}, which is not exact")
     for kind in (int, float):
         try:
             return kind(text)
@@ -300,7 +303,7 @@ def engine_version(row: Row) -> str | None:
     """
     text = row.engine_version or ""
     if _FOREIGN.search(text):
-        raise RowError(f"engine_version is {text!r}, which is not the engine as released")
+        raise RowError(f"engine_version is {shown(text)}, which is not the engine as released")
     match = (_BUILD if row.engine == "llama.cpp" else _VERSION).search(text)
     return match[0] if match else None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from tokenroom.engines.registry import chosen_start, command_parser, engine_names
-from tokenroom.errors import DeploymentError, RowError, TokenroomError
+from tokenroom.errors import DeploymentError, RowError, TokenroomError, shown
 from tokenroom.fitting import FitResult, fit
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.hardware.catalogue import Catalogue, custom_accelerator, load_catalogue
@@ -183,7 +183,7 @@ class Predictor:
             if row.gpu is None:
                 raise RowError("the row names no GPU; for a log give it with --gpu")
         if re.search(r"\w \+ \w", row.gpu):
-            raise RowError(f"gpu is {row.gpu!r}; GPUs of different kinds are not predicted")
+            raise RowError(f"gpu is {shown(row.gpu)}; GPUs of different kinds are not predicted")
         return self._catalogue.find(row.gpu)
 
 

@@ -118,7 +118,7 @@ def read_row(data: object, place: str) -> Row:
         complete = model is not None and gpu is not None and gpus is not None
         grade = grade_of(reported, flags, complete=complete)
     elif grade not in GRADES:
-        raise RowError(f"{place} has grade {grade!r}; it may be {', '.join(GRADES)}")
+        raise RowError(f"{place} has grade {shown(grade)}; it may be {', '.join(GRADES)}")
     score = data.get("score")
     if score is not None and not isinstance(score, bool):
         raise RowError(f"{place} has score {shown(score)}; it may be true or false")

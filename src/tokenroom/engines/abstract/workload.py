@@ -7,7 +7,7 @@ from math import isfinite, log
 from random import Random
 from typing import Final
 
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 
 _MOST_REQUESTS: Final = 100_000
 _DRAWN: Final = 256
@@ -52,11 +52,11 @@ def draw_lengths(text: str, *, count: int | None, longest: int, seed: int) -> tu
     try:
         first, second = float(match.group(2)), float(match.group(3))
     except ValueError:
-        raise DeploymentError(f"lengths is {text!r}; give {_FORMS}") from None
+        raise DeploymentError(f"lengths is {shown(text)}; give {_FORMS}") from None
     if not (isfinite(first) and isfinite(second)) or first < 1 or second < 0:
-        raise DeploymentError(f"lengths is {text!r}; give {_FORMS}, numbers from 1 and 0 up")
+        raise DeploymentError(f"lengths is {shown(text)}; give {_FORMS}, numbers from 1 and 0 up")
     if match.group(1) == "uniform" and second < first:
-        raise DeploymentError(f"lengths is {text!r}; put the smaller number first")
+        raise DeploymentError(f"lengths is {shown(text)}; put the smaller number first")
     if count is not None and count > _MOST_REQUESTS:
         raise DeploymentError(f"concurrency is {count}; at most {_MOST_REQUESTS} lengths are drawn")
     random = Random(seed)

@@ -27,7 +27,7 @@ from tokenroom.engines.llama_cpp.modelfile import read_modelfile
 from tokenroom.engines.llama_cpp.settings import LAYER_WORDS, LlamaCppSettings
 from tokenroom.engines.shell import hole_in, hole_sentence
 from tokenroom.engines.start_files import is_modelfile
-from tokenroom.errors import CommandLineError
+from tokenroom.errors import CommandLineError, shown
 from tokenroom.files import read_bounded_text
 
 _PROGRAMS: Final[Mapping[str, str]] = {
@@ -83,7 +83,8 @@ def parse_command(
             return _llama("llama-server", words, variables, launch, version)
     seen = " ".join(launches[0].words)[:80] if launches else "nothing"
     raise CommandLineError(
-        f"the command runs {seen!r}, not llama.cpp; give one such as llama-server -m model.gguf"
+        f"the command runs {shown(seen)}, not llama.cpp; give one such as llama-server -m "
+        f"model.gguf"
     )
 
 
@@ -296,7 +297,7 @@ def _overrides(text: str) -> Iterator[tuple[str, str]]:
         pattern, equals, buffer = item.rpartition("=")
         if not equals or not pattern or not buffer:
             raise CommandLineError(
-                f"override_tensor is {text!r}; write PATTERN=BUFFER, as exps=CPU"
+                f"override_tensor is {shown(text)}; write PATTERN=BUFFER, as exps=CPU"
             )
         yield pattern, buffer
 
@@ -305,14 +306,14 @@ def _whole(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise CommandLineError(f"{name} is {text!r}; it must be a whole number") from None
+        raise CommandLineError(f"{name} is {shown(text)}; it must be a whole number") from None
 
 
 def _number(name: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise CommandLineError(f"{name} holds {text!r}; it must hold numbers") from None
+        raise CommandLineError(f"{name} holds {shown(text)}; it must hold numbers") from None
 
 
 def _truth(name: str, text: str) -> bool:
@@ -321,7 +322,7 @@ def _truth(name: str, text: str) -> bool:
         return True
     if lower in _FALSE:
         return False
-    raise CommandLineError(f"{name} is {text!r}; it may be on or off")
+    raise CommandLineError(f"{name} is {shown(text)}; it may be on or off")
 
 
 def _visible(variables: Mapping[str, str], launch: Launch) -> int | None:
@@ -436,5 +437,5 @@ def _value_of(words: Sequence[str], flags: tuple[str, ...]) -> str | None:
 
 def _read(path: str) -> str:
     return read_bounded_text(
-        path, MAX_OPTIONS_BYTES, what=f"the Modelfile {path!r}", error=CommandLineError
+        path, MAX_OPTIONS_BYTES, what=f"the Modelfile {shown(path)}", error=CommandLineError
     )

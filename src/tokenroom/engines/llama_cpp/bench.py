@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from tokenroom.engines.llama_cpp.command_words import MODEL_NAMES, CommandWords
 from tokenroom.engines.llama_cpp.settings import CACHE_TYPES
-from tokenroom.errors import CommandLineError
+from tokenroom.errors import CommandLineError, shown
 
 _RANGE: Final = re.compile(r"(-?\d+)(?:-(\d+)(?:([+*])(\d+))?)?(?:,|$)")
 _MOST_VALUES: Final = 10_000
@@ -153,7 +153,7 @@ class _Given:
                 match = _RANGE.match(text, place)
                 if match is None or (match[1].startswith("-") and not negative):
                     raise CommandLineError(
-                        f"{name} is {text!r}; it may be numbers and ranges, as 512,1024-4096*2"
+                        f"{name} is {shown(text)}; it may be numbers and ranges, as 512,1024-4096*2"
                     )
                 place = match.end()
                 first = int(match[1])
@@ -181,7 +181,7 @@ def _longest_test(given: _Given) -> tuple[int, int, int, int]:
     for text in given.texts("n_pg"):
         match = re.fullmatch(r"(\d+),(\d+)", text)
         if match is None:
-            raise CommandLineError(f"-pg is {text!r}; it must be two numbers, as 512,128")
+            raise CommandLineError(f"-pg is {shown(text)}; it must be two numbers, as 512,128")
         if (pair := (int(match[1]), int(match[2]))) != (0, 0):
             pairs.append(pair)
     if not pairs:
@@ -234,7 +234,7 @@ _SWITCHES: Final = (
 
 def _truth(name: str, text: str) -> bool:
     if text not in ("0", "1"):
-        raise CommandLineError(f"{name} is {text!r}; it may be 0 or 1")
+        raise CommandLineError(f"{name} is {shown(text)}; it may be 0 or 1")
     return text == "1"
 
 
@@ -244,7 +244,7 @@ def _mode(text: str) -> str:
         return "on" if lower in _TRUE else "off"
     if lower in ("auto", "-1"):
         return "auto"
-    raise CommandLineError(f"flash_attn is {text!r}; it may be on, off or auto")
+    raise CommandLineError(f"flash_attn is {shown(text)}; it may be on, off or auto")
 
 
 def _devices(text: str) -> dict[str, Any]:
@@ -256,7 +256,7 @@ def _shares(text: str) -> dict[str, Any]:
     try:
         return {"tensor_split": tuple(float(part) for part in re.split(r"[;/]+", text) if part)}
     except ValueError:
-        raise CommandLineError(f"tensor_split is {text!r}; it must hold numbers") from None
+        raise CommandLineError(f"tensor_split is {shown(text)}; it must hold numbers") from None
 
 
 def _overrides(text: str) -> dict[str, Any]:
@@ -265,7 +265,7 @@ def _overrides(text: str) -> dict[str, Any]:
         pattern, equals, buffer = item.partition("=")
         if not (equals and pattern and buffer):
             raise CommandLineError(
-                f"override_tensor is {text!r}; write PATTERN=BUFFER, as exps=CPU"
+                f"override_tensor is {shown(text)}; write PATTERN=BUFFER, as exps=CPU"
             )
         pairs.append((pattern, buffer))
     return {"override_tensor": tuple(pairs)}

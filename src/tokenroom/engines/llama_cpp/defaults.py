@@ -22,7 +22,7 @@ from tokenroom.engines.llama_cpp.settings import (
 )
 from tokenroom.engines.llama_cpp.versions import VersionRules, rules_for
 from tokenroom.engines.policy import Setting
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.hardware.accelerator import Node
 from tokenroom.models.quantization.ggml import BLOCKS
 from tokenroom.models.spec import Attention, LatentAttention, ModelSpec
@@ -121,7 +121,9 @@ class _Resolver:
     def _count(self, name: str, default: int, least: int, **why: str) -> int:
         value = self._take(name, default, **why)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise DeploymentError(f"{name} is {value!r}; it must be a whole number from {least}")
+            raise DeploymentError(
+                f"{name} is {shown(value)}; it must be a whole number from {least}"
+            )
         return value
 
     def resolve(self) -> ResolvedSettings:
@@ -156,7 +158,9 @@ class _Resolver:
         offloads = self._rules.fits or asked.program == "bench"
         layers = self._take("n_gpu_layers", -1 if offloads else 0)
         if isinstance(layers, bool) or not isinstance(layers, int):
-            raise DeploymentError(f"n_gpu_layers is {layers!r}; give a whole number, auto or all")
+            raise DeploymentError(
+                f"n_gpu_layers is {shown(layers)}; give a whole number, auto or all"
+            )
         fit = bool(
             self._take("fit", self._rules.fits and asked.program not in ("library", "bench"))
         )
@@ -221,7 +225,8 @@ class _Resolver:
         slots = asked.n_parallel if given and asked.n_parallel is not None else default
         if isinstance(slots, bool) or not isinstance(slots, int) or not 0 < slots <= _MAX_SEQUENCES:
             raise DeploymentError(
-                f"n_parallel is {slots!r}; it must be a whole number from 1 to {_MAX_SEQUENCES}"
+                f"n_parallel is {shown(slots)}; it must be a whole number from 1 to "
+                f"{_MAX_SEQUENCES}"
             )
         self._found["n_parallel"] = Setting(
             value=slots,
@@ -236,7 +241,7 @@ class _Resolver:
         asked = self._asked
         given = asked.n_ctx
         if given is not None and (isinstance(given, bool) or not isinstance(given, int)):
-            raise DeploymentError(f"n_ctx is {given!r}; it must be a whole number of tokens")
+            raise DeploymentError(f"n_ctx is {shown(given)}; it must be a whole number of tokens")
         if given is not None and given < 0:
             raise DeploymentError(f"n_ctx is {given}; it must be 0 (as trained) or more")
         if asked.kv_unified_per_slot and not given and given != 0:
@@ -295,7 +300,8 @@ class _Resolver:
         quantised = BLOCKS[type_v][0] > 1
         if quantised and choice == "off":
             raise DeploymentError(
-                f"type_v is {type_v!r} with flash attention off; llama.cpp refuses a quantised V "
+                f"type_v is {shown(type_v)} with flash attention off; llama.cpp refuses a "
+                f"quantised V "
                 f"cache without it: give --flash-attn on, or an unquantised type"
             )
         on = choice == "on" or (choice == "auto" and (quantised or self._has_flash_kernels(gpus)))
@@ -338,7 +344,8 @@ class _Resolver:
         )
         if latent and resolved.type_k != resolved.type_v:
             raise DeploymentError(
-                f"type_k is {resolved.type_k!r} and type_v {resolved.type_v!r}; a model with "
+                f"type_k is {shown(resolved.type_k)} and type_v {shown(resolved.type_v)}; a "
+                f"model with "
                 f"latent attention caches both in one tensor: give the same type twice"
             )
         if not resolved.flash_attn:
@@ -353,7 +360,8 @@ class _Resolver:
                 ):
                     if width % BLOCKS[kind][0]:
                         raise DeploymentError(
-                            f"{name} is {kind!r}, whose blocks of {BLOCKS[kind][0]} do not divide "
+                            f"{name} is {shown(kind)}, whose blocks of {BLOCKS[kind][0]} do "
+                            f"not divide "
                             f"heads of {width}; give f16 or another type"
                         )
 
@@ -383,7 +391,7 @@ class _Resolver:
             if count is None:
                 continue
             if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-                raise DeploymentError(f"{name} is {count!r}; it must be a whole number from 0")
+                raise DeploymentError(f"{name} is {shown(count)}; it must be a whole number from 0")
             self._found[name] = Setting(value=count, origin="user")
             for layer in range(min(count, len(self._spec.layers))):
                 found.append((rf"blk\.{layer}{regex}", HOST))
@@ -399,7 +407,8 @@ class _Resolver:
         index = int(digits) if digits.isdigit() else 0 if text in ("METAL", "CUDA") else None
         if index is None or (gpus and index >= gpus):
             raise DeploymentError(
-                f"override_tensor names the buffer {name!r}; it may be CPU or a device such as "
+                f"override_tensor names the buffer {shown(name)}; it may be CPU or a device "
+                f"such as "
                 f"CUDA0 (there are {gpus})"
             )
         return index if gpus else HOST
@@ -413,7 +422,7 @@ class _Resolver:
 
 def _one_of(name: str, value: Any, known: tuple[str, ...], more: str = "") -> str:
     if value not in known:
-        raise DeploymentError(f"{name} is {value!r}; it may be {', '.join(known)}{more}")
+        raise DeploymentError(f"{name} is {shown(value)}; it may be {', '.join(known)}{more}")
     return str(value)
 
 

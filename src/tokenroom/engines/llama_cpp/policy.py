@@ -18,7 +18,7 @@ from tokenroom.engines.llama_cpp.reserves import RESERVES
 from tokenroom.engines.llama_cpp.settings import LlamaCppSettings, changed
 from tokenroom.engines.llama_cpp.stages import device_stages
 from tokenroom.engines.policy import Change, Deployment, Setting
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.models.spec import ModelSpec
 
@@ -53,7 +53,7 @@ class LlamaCppPolicy:
         """
         wanted = settings.gpus
         if wanted is not None and (isinstance(wanted, bool) or not isinstance(wanted, int)):
-            raise DeploymentError(f"gpus is {wanted!r}; it must be a whole number from 0")
+            raise DeploymentError(f"gpus is {shown(wanted)}; it must be a whole number from 0")
         if wanted is not None and count is not None and wanted > count:
             raise DeploymentError(f"gpus is {wanted} and there are {count}; give as many")
         return Node(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from tokenroom.engines.setting_checks import renamed
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 
 #: The version whose sources were read: the build that llama-cpp-python 0.3.36 carries.
 VERSION: Final = "b11312"
@@ -166,6 +166,8 @@ def changed(base: LlamaCppSettings | None, changes: Mapping[str, Any]) -> LlamaC
     layers = given.get("n_gpu_layers")
     if isinstance(layers, str):
         if layers not in LAYER_WORDS:
-            raise DeploymentError(f"n_gpu_layers is {layers!r}; give a whole number, auto or all")
+            raise DeploymentError(
+                f"n_gpu_layers is {shown(layers)}; give a whole number, auto or all"
+            )
         given["n_gpu_layers"] = LAYER_WORDS[layers]
     return replace(base or LlamaCppSettings(), **renamed(given, _ALIASES, _NAMES, "llama.cpp"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tokenroom.engines.llama_cpp.settings import COMMIT, VERSION
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def rules_for(version: str | None) -> VersionRules:
     match = re.fullmatch(r"b?(\d{3,6})", version.lower())
     if match is None:
         raise DeploymentError(
-            f"version is {version!r}; llama.cpp's builds are numbered, such as llama.cpp@b8766"
+            f"version is {shown(version)}; llama.cpp's builds are numbered, such as llama.cpp@b8766"
         )
     build = int(match[1])
     return VersionRules(

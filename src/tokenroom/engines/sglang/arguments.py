@@ -24,7 +24,7 @@ from tokenroom.engines.sglang.policy import SGLANG
 from tokenroom.engines.sglang.rules import NEWEST_VERSION, version_numbers
 from tokenroom.engines.sglang.settings import SGLangSettings
 from tokenroom.engines.shell import hole_in, hole_sentence
-from tokenroom.errors import CommandLineError, DeploymentError
+from tokenroom.errors import CommandLineError, DeploymentError, shown
 from tokenroom.units import GIB
 
 _MODULES: Final = frozenset(
@@ -126,7 +126,7 @@ def _parse(
     path = values.pop("config", None)
     if path is not None:
         if not allow_files:
-            raise CommandLineError(f"--config {path!r} names a file, which is not read here")
+            raise CommandLineError(f"--config {shown(path)} names a file, which is not read here")
         values = {**parse_flags(_config_words(path), known).values, **values}
     model = values.pop("model_path", None) or next(iter(parsed.positional), None)
     if model is None:
@@ -186,7 +186,7 @@ def _settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
             found["enable_lora"] = True
         elif name == "device" and value not in (None, "cuda", "auto"):
             raise CommandLineError(
-                f"--device is {value!r}; only SGLang on GPUs (cuda) is planned here"
+                f"--device is {shown(value)}; only SGLang on GPUs (cuda) is planned here"
             )
         elif own in _LISTS:
             found[own] = tuple(value) if value is not None else None
@@ -227,7 +227,9 @@ def _config_words(path: str) -> list[str]:
     """``--config FILE`` as the words it stands for (``utils/config_merger``)."""
     config = read_options_file(path)
     if not config:
-        raise CommandLineError(f"--config {path!r} holds no options; write lines of NAME: VALUE")
+        raise CommandLineError(
+            f"--config {shown(path)} holds no options; write lines of NAME: VALUE"
+        )
     words: list[str] = []
     for name, value in config.items():
         flag = "--" + str(name).replace("_", "-")

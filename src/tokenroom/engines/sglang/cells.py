@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tokenroom.engines.sglang.rules import VersionRules
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.memory.kv_cache import (
     element_bytes,
     indexer_bytes_per_token,
@@ -209,4 +209,6 @@ def check_kv_type(kv_dtype: str) -> None:
         DeploymentError: The type is unknown.
     """
     if kv_dtype not in KV_TYPES:
-        raise DeploymentError(f"kv_cache_dtype is {kv_dtype!r}; SGLang knows {', '.join(KV_TYPES)}")
+        raise DeploymentError(
+            f"kv_cache_dtype is {shown(kv_dtype)}; SGLang knows {', '.join(KV_TYPES)}"
+        )

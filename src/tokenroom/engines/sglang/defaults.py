@@ -24,7 +24,7 @@ from tokenroom.engines.sglang.resolved import ResolvedSettings
 from tokenroom.engines.sglang.rules import VersionRules, rules_for
 from tokenroom.engines.sglang.settings import SGLangSettings
 from tokenroom.engines.sglang.states import DEFAULT_RATIO
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.models.spec import ModelSpec, Tower
 from tokenroom.units import MIB
@@ -71,7 +71,7 @@ def _size(name: str, value: int | None, default: int) -> int:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise DeploymentError(f"{name} is {value!r}; it must be a whole number of at least 1")
+        raise DeploymentError(f"{name} is {shown(value)}; it must be a whole number of at least 1")
     return value
 
 
@@ -218,7 +218,7 @@ def resolve(settings: SGLangSettings, spec: ModelSpec, node: Node) -> ResolvedSe
         ratio = WINDOW_RATIO if is_compressed(spec.layers) else DEFAULT_WINDOW_RATIO
     if not 0 < ratio <= 1:
         raise DeploymentError(
-            f"swa_full_tokens_ratio is {ratio!r}; it must be above 0 and at most 1"
+            f"swa_full_tokens_ratio is {shown(ratio)}; it must be above 0 and at most 1"
         )
     states = backends.has_states(spec)
     radix = not settings.disable_radix_cache
@@ -296,7 +296,8 @@ def _dtype(settings: SGLangSettings, spec: ModelSpec) -> str:
         assert asked is not None
         if asked not in ("float16", "bfloat16", "float32"):
             raise DeploymentError(
-                f"dtype is {settings.dtype!r}; choose from auto, half, float16, bfloat16, float, "
+                f"dtype is {shown(settings.dtype)}; choose from auto, half, float16, "
+                f"bfloat16, float, "
                 f"float32"
             )
         return asked

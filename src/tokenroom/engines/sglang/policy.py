@@ -60,7 +60,7 @@ from tokenroom.engines.sglang.weights import (
     rank_weights,
     stage_layers,
 )
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.memory.activations import terms_bytes
 from tokenroom.models.quantization import dtype_bytes
@@ -330,7 +330,8 @@ def _partition(resolved: ResolvedSettings) -> tuple[int, ...] | None:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise DeploymentError(
-            f"SGLANG_PP_LAYER_PARTITION is {text!r}; it must hold whole numbers separated by commas"
+            f"SGLANG_PP_LAYER_PARTITION is {shown(text)}; it must hold whole numbers "
+            f"separated by commas"
         ) from None
 
 

@@ -21,7 +21,7 @@ from tokenroom.engines.command_line import (
 from tokenroom.engines.containers import Launch
 from tokenroom.engines.shell import hole_in, hole_sentence
 from tokenroom.engines.tensorrt_llm.settings import TensorRTSettings, changed
-from tokenroom.errors import CommandLineError, DeploymentError
+from tokenroom.errors import CommandLineError, DeploymentError, shown
 
 _PROGRAMS: Final = frozenset({"trtllm-serve", "trtllm-bench"})
 _SUBCOMMANDS: Final = frozenset({"serve", "throughput", "latency", "build", "mm_embedding_serve"})
@@ -262,14 +262,14 @@ def _flag(name: str, value: str) -> tuple[str, Any]:
         raise CommandLineError(f"--{name} is {hole}, which is not set; write its value out")
     if own := _INT_FLAGS.get(name) or _BUILD_FLAGS.get(name):
         if not re.fullmatch(r"\d{1,12}", value):
-            raise CommandLineError(f"--{name} is {value!r}; it must be a whole number")
+            raise CommandLineError(f"--{name} is {shown(value)}; it must be a whole number")
         return own, int(value)
     if name in _FRACTION_FLAGS:
         try:
             return "free_gpu_memory_fraction", float(value)
         except ValueError:
             raise CommandLineError(
-                f"--{name} is {value!r}; it must be a number above 0 and at most 1"
+                f"--{name} is {shown(value)}; it must be a number above 0 and at most 1"
             ) from None
     return name, {"trt": "tensorrt"}.get(value, value) if name == "backend" else value
 
@@ -321,7 +321,7 @@ def _section(value: Any, key: str, path: str) -> Mapping[str, Any]:
         return {}
     if not isinstance(value, dict):
         raise CommandLineError(
-            f"{key} in {path} is {value!r}; it must hold lines of NAME: VALUE below it"
+            f"{key} in {path} is {shown(value)}; it must hold lines of NAME: VALUE below it"
         )
     return {str(name): item for name, item in value.items()}
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tokenroom.engines.policy import Setting
 from tokenroom.engines.tensorrt_llm.settings import TensorRTSettings
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.hardware.accelerator import Node
 from tokenroom.memory.kv_cache import element_bytes
 from tokenroom.models.spec import Attention, LatentAttention, ModelSpec, Recurrent
@@ -205,7 +205,7 @@ def _is_older(version: str) -> bool:
     match = re.match(r"v?(\d+)\.\d+", version)
     if match is None:
         raise DeploymentError(
-            f"the version is {version!r}; write it as {NEWEST} (tensorrt-llm@{NEWEST})"
+            f"the version is {shown(version)}; write it as {NEWEST} (tensorrt-llm@{NEWEST})"
         )
     return int(match.group(1)) < 1
 
@@ -247,7 +247,8 @@ def _kv_dtype(spec: ModelSpec, node: Node, dtype: str, chosen: Any) -> str:
         )
     if found in ("float16", "bfloat16", "float32") and found != dtype:
         raise DeploymentError(
-            f"kv_cache_dtype is {found!r} and the model runs in {dtype}; choose auto, fp8 or nvfp4"
+            f"kv_cache_dtype is {shown(found)} and the model runs in {dtype}; choose auto, "
+            f"fp8 or nvfp4"
         )
     return str(found)
 
@@ -273,7 +274,8 @@ def _shares(settings: TensorRTSettings, windows: int) -> tuple[float, ...]:
         shares = ()
     if len(shares) != windows or abs(sum(shares) - 1) > 1e-9:
         raise DeploymentError(
-            f"TRTLLM_WINDOW_SIZE_SHARES is {text!r}; it must hold {windows} shares that add up to 1"
+            f"TRTLLM_WINDOW_SIZE_SHARES is {shown(text)}; it must hold {windows} shares that "
+            f"add up to 1"
         )
     return shares
 

@@ -14,7 +14,7 @@ from tokenroom.engines.setting_checks import (
     check_text,
     renamed,
 )
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 
 BACKENDS: Final = ("pytorch", "tensorrt", "_autodeploy")
 KV_DTYPES: Final = ("auto", "fp8", "nvfp4", "float16", "bfloat16")
@@ -165,6 +165,6 @@ def _check(settings: TensorRTSettings) -> None:
         if values is None:
             continue
         if not isinstance(values, (tuple, list)) or not values:
-            raise DeploymentError(f"{name} is {values!r}; it must be a list of whole numbers")
+            raise DeploymentError(f"{name} is {shown(values)}; it must be a list of whole numbers")
         for value in values:
             check_count(name, value)

@@ -16,7 +16,7 @@ from tokenroom.engines.transformers.activation import AttentionKernel
 from tokenroom.engines.transformers.caches import Backend, CacheKind, CacheSettings
 from tokenroom.engines.transformers.placement import DeviceMap
 from tokenroom.engines.transformers.settings import TransformersSettings
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.hardware.accelerator import Node
 from tokenroom.memory.kv_cache import element_bytes
 from tokenroom.models.spec import ModelSpec
@@ -72,7 +72,8 @@ def resolve(settings: TransformersSettings, spec: ModelSpec, node: Node) -> Reso
     match = re.match(r"v?(\d+)(\.|$)", version)
     if match is None or int(match.group(1)) < _OLDEST_MAJOR:
         raise DeploymentError(
-            f"the version is {version!r}; transformers 5.0 and later are known (transformers@5.24)"
+            f"the version is {shown(version)}; transformers 5.0 and later are known "
+            f"(transformers@5.24)"
         )
     known["tensor_parallel_size"] = Setting(value=1, origin="engine")
     known["num_gpus"] = Setting(

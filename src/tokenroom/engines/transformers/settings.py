@@ -17,7 +17,7 @@ from tokenroom.engines.setting_checks import (
 from tokenroom.engines.transformers.activation import AttentionKernel
 from tokenroom.engines.transformers.caches import Backend, CacheKind
 from tokenroom.engines.transformers.placement import DeviceMap
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def changed(base: TransformersSettings | None, changes: Mapping[str, Any]) -> Tr
     if kv is not None:
         if kv not in _CACHE_TYPES:
             raise DeploymentError(
-                f"the KV cache type is {kv!r}; transformers has {', '.join(_CACHE_TYPES)}"
+                f"the KV cache type is {shown(kv)}; transformers has {', '.join(_CACHE_TYPES)}"
             )
         given |= _CACHE_TYPES[kv]
     settings = replace(

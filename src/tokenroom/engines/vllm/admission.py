@@ -12,7 +12,7 @@ from typing import Final
 
 from tokenroom.engines.vllm.rules import version_number
 from tokenroom.engines.vllm.settings import VLLMSettings
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.hardware.accelerator import Accelerator
 
 _TURING_SINCE: Final = (0, 20)
@@ -73,7 +73,7 @@ def admit(settings: VLLMSettings, accelerator: Accelerator, version: str) -> Non
             lower = dtype.lower() if isinstance(dtype, str) else dtype
             near = f"; write {lower}" if lower in known else ""
             raise DeploymentError(
-                f"{name} is {dtype!r}, which vLLM {version} does not know; choose from "
+                f"{name} is {shown(dtype)}, which vLLM {version} does not know; choose from "
                 f"{', '.join(known)}{near}"
             )
 

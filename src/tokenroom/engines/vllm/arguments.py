@@ -23,7 +23,7 @@ from tokenroom.engines.vllm.flags import (
     parse_flags,
     version_key,
 )
-from tokenroom.errors import CommandLineError
+from tokenroom.errors import CommandLineError, shown
 
 _TEXT_SETTINGS: Final = ("VLLM_", "PYTORCH_", "NCCL_", "CUDA_", "HIP_", "ROCR_", "NVIDIA_VISIBLE_")
 _VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -96,20 +96,20 @@ def _choose(calls: list[_Call], launches: Sequence[Launch], service: str | None)
         if not named:
             names = ", ".join(call.launch.name for call in calls if call.launch.name) or "none"
             raise CommandLineError(
-                f"service is {service!r}, which does not run vLLM; those that do: {names}"
+                f"service is {shown(service)}, which does not run vLLM; those that do: {names}"
             )
         calls = named
     if not calls:
         seen = launches[0].words if launches else ()
-        shown = " ".join(seen)[:80] or "nothing"
+        words = " ".join(seen) or "nothing"
         raise CommandLineError(
-            f"the command runs {shown!r}, not vLLM; give one such as vllm serve MODEL"
+            f"the command runs {shown(words)}, not vLLM; give one such as vllm serve MODEL"
         )
     first = calls[0]
     if any((call.flags, call.usage) != (first.flags, first.usage) for call in calls):
-        shown = ", ".join(call.launch.name or " ".join(call.flags)[:40] for call in calls)
+        started = ", ".join(call.launch.name or " ".join(call.flags)[:40] for call in calls)
         raise CommandLineError(
-            f"vLLM is started {len(calls)} times ({shown}); give one of "
+            f"vLLM is started {len(calls)} times ({started}); give one of "
             f"them, or choose a service of a deployment file by its name (--service)"
         )
     return first
@@ -241,9 +241,9 @@ def _literal(name: str, node: ast.expr, known: Mapping[str, ast.expr]) -> Any:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
-        shown = ast.unparse(node)[:60]
+        code = ast.unparse(node)
         raise CommandLineError(
-            f"{name} is {shown!r}, which has to be run to be known; write its value out"
+            f"{name} is {shown(code)}, which has to be run to be known; write its value out"
         ) from error
 
 
@@ -339,5 +339,7 @@ def _visible_gpus(call: _Call, values: Mapping[str, Any]) -> int | None:
 def _load_config(path: str) -> Mapping[str, Any]:
     config = read_options_file(path)
     if not config:
-        raise CommandLineError(f"--config {path!r} holds no options; write lines of NAME: VALUE")
+        raise CommandLineError(
+            f"--config {shown(path)} holds no options; write lines of NAME: VALUE"
+        )
     return config

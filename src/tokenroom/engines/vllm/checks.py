@@ -15,7 +15,7 @@ from tokenroom.engines.vllm.defaults import ResolvedSettings
 from tokenroom.engines.vllm.rules import version_number
 from tokenroom.engines.vllm.shards import Cut, uneven_shard
 from tokenroom.engines.vllm.speculation import draft_refusals
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.models.spec import Attention, ModelSpec
 
@@ -94,7 +94,7 @@ def _architecture(resolved: ResolvedSettings, spec: ModelSpec) -> Iterator[str]:
 
 def _dtype(resolved: ResolvedSettings, accelerator: Accelerator) -> Iterator[str]:
     if resolved.dtype not in _DTYPES:
-        yield f"dtype is {resolved.dtype!r}; choose from auto, {', '.join(_DTYPES)}"
+        yield f"dtype is {shown(resolved.dtype)}; choose from auto, {', '.join(_DTYPES)}"
     capability = accelerator.compute_capability
     if resolved.dtype == "bfloat16" and capability is not None and capability < (8, 0):
         yield (

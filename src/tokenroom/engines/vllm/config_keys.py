@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tokenroom.engines.vllm.rules import version_number
-from tokenroom.errors import CommandLineError
+from tokenroom.errors import CommandLineError, shown
 
 _DATA: Final = Path(__file__).parent / "data" / "config_keys.json"
 _STRICT_SINCE: Final = {"SpeculativeConfig": (0, 8, 2), "CompilationConfig": (0, 13, 0)}
@@ -51,7 +51,7 @@ def check_keys(flag: str, keys: Iterable[str], version: str) -> None:
 
         near = get_close_matches(key, known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise CommandLineError(f"{flag} of vLLM {version} has no key {key!r}{hint}")
+        raise CommandLineError(f"{flag} of vLLM {version} has no key {shown(key)}{hint}")
 
 
 @lru_cache(maxsize=32)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from tokenroom.engines.vllm.config_keys import check_keys
 from tokenroom.engines.vllm.flags import ParsedFlags, flags_of
 from tokenroom.engines.vllm.settings import SpeculativeSettings, VLLMSettings
-from tokenroom.errors import CommandLineError
+from tokenroom.errors import CommandLineError, shown
 from tokenroom.units import GIB
 
 _DATA: Final = Path(__file__).parent / "data"
@@ -225,7 +225,7 @@ def _set_graphs(chosen: dict[str, Any], values: Mapping[str, Any], version: str)
         whole = [_whole_of(size) for size in listed] if isinstance(listed, list) else [None]
         if any(size is None or size < 1 for size in whole):
             raise CommandLineError(
-                f"{name} cudagraph_capture_sizes is {listed!r}; give a list of sizes"
+                f"{name} cudagraph_capture_sizes is {shown(listed)}; give a list of sizes"
             )
         if sizes is not None:
             raise CommandLineError(
@@ -250,7 +250,7 @@ def _set_multimodal(chosen: dict[str, Any], values: Mapping[str, Any]) -> None:
     if limits is not None:
         name = "--limit-mm-per-prompt"
         if not isinstance(limits, dict):
-            raise CommandLineError(f'{name} is {limits!r}; give JSON such as {{"image": 2}}')
+            raise CommandLineError(f'{name} is {shown(limits)}; give JSON such as {{"image": 2}}')
         counts: dict[str, int] = {}
         for modality, limit in limits.items():
             count = limit.get("count") if isinstance(limit, dict) else limit
@@ -259,7 +259,7 @@ def _set_multimodal(chosen: dict[str, Any], values: Mapping[str, Any]) -> None:
             whole = _whole_of(count)
             if whole is None or whole < 0:
                 raise CommandLineError(
-                    f"{name} {modality} is {count!r}; give a whole number of at least 0"
+                    f"{name} {modality} is {shown(count)}; give a whole number of at least 0"
                 )
             counts[str(modality)] = whole
         chosen["limit_mm_per_prompt"] = counts
@@ -291,7 +291,7 @@ def _speculative(values: Mapping[str, Any], version: str) -> SpeculativeSettings
     name = "--speculative-config"
     config = values.get("speculative_config")
     if config is not None and not isinstance(config, dict):
-        raise CommandLineError(f"{name} is {config!r}; give a JSON object")
+        raise CommandLineError(f"{name} is {shown(config)}; give a JSON object")
     merged = {str(key).replace("-", "_"): value for key, value in (config or {}).items()}
     check_keys(name, merged, version)
     for flag, key in (
@@ -339,7 +339,7 @@ def _speculative_method(config: Mapping[str, Any]) -> str:
     if method is not None:
         if not isinstance(method, str):
             raise CommandLineError(
-                f"--speculative-config method is {method!r}; give a name such as mtp or eagle3"
+                f"--speculative-config method is {shown(method)}; give a name such as mtp or eagle3"
             )
         return "mtp" if method.endswith("_mtp") else method
     model = config.get("model")
@@ -356,7 +356,7 @@ def _speculative_method(config: Mapping[str, Any]) -> str:
 
 def _member(name: str, text: str, allowed: Mapping[str, Any]) -> Any:
     if text not in allowed:
-        raise CommandLineError(f"{name} is {text!r}; choose from {', '.join(allowed)}")
+        raise CommandLineError(f"{name} is {shown(text)}; choose from {', '.join(allowed)}")
     return allowed[text]
 
 
@@ -373,7 +373,7 @@ def _whole(name: str, config: Mapping[str, Any], key: str, *, least: int) -> int
     value = _whole_of(config.get(key))
     if value is None or value < least:
         raise CommandLineError(
-            f"{name} {key} is {config.get(key)!r}; give a whole number from {least} up"
+            f"{name} {key} is {shown(config.get(key))}; give a whole number from {least} up"
         )
     return value
 
@@ -385,5 +385,5 @@ def _optional_whole(name: str, config: Mapping[str, Any], key: str) -> int | Non
 def _optional_text(name: str, config: Mapping[str, Any], key: str) -> str | None:
     value = config.get(key)
     if value is not None and not isinstance(value, str):
-        raise CommandLineError(f"{name} {key} is {value!r}; give a text")
+        raise CommandLineError(f"{name} {key} is {shown(value)}; give a text")
     return value

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.models.quantization import schemes
 from tokenroom.models.quantization.apply import with_schemes
 from tokenroom.models.spec import ModelSpec, Role, Scheme, Weight
@@ -70,13 +70,14 @@ def with_quantization(spec: ModelSpec, method: str | None) -> ModelSpec:
         if mine == wanted or (wanted in _ANY_INTEGER and mine in ("awq", "gptq")):
             return spec
         raise DeploymentError(
-            f"--quantization is {method!r} but the checkpoint is quantised by "
-            f"{spec.quantization!r}; leave the flag out or give {spec.quantization!r}"
+            f"--quantization is {shown(method)} but the checkpoint is quantised by "
+            f"{shown(spec.quantization)}; leave the flag out or give {shown(spec.quantization)}"
         )
     make = _EVERY_LINEAR.get(method) or _EXPERTS_ONLY.get(method)
     if make is None:
         raise DeploymentError(
-            f"--quantization is {method!r} but the checkpoint is not quantised, and vLLM quantises "
+            f"--quantization is {shown(method)} but the checkpoint is not quantised, and vLLM "
+            f"quantises "
             f"while loading only by {', '.join(sorted({*_EVERY_LINEAR, *_EXPERTS_ONLY}))}"
         )
     scheme = make()

@@ -26,7 +26,7 @@ from tokenroom.engines.vllm.settings import VLLMSettings
 from tokenroom.engines.vllm.spread import encoder_runs_whole, with_whole_encoder
 from tokenroom.engines.vllm.unmodelled import unmodelled
 from tokenroom.engines.vllm.value_types import checked
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.models.spec import ModelSpec
 
@@ -78,7 +78,7 @@ class VLLMPolicy:
         for name, size in sizes.items():
             if isinstance(size, bool) or not isinstance(size, int) or size < 1:
                 raise DeploymentError(
-                    f"{name} is {size!r}; it must be a whole number of at least 1"
+                    f"{name} is {shown(size)}; it must be a whole number of at least 1"
                 )
             needed *= size
         if count is not None and count < needed:

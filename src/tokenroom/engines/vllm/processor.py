@@ -15,7 +15,7 @@ from math import isqrt
 from typing import Final
 
 from tokenroom.engines.vllm.settings import VLLMSettings
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.models.architectures.multimodal_qwen import most_tokens
 from tokenroom.models.spec import ModelSpec, Role, Tower
 
@@ -86,7 +86,8 @@ def _pixels(kwargs: Mapping[str, object]) -> int | None:
         return None
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
         raise DeploymentError(
-            f"max_pixels of mm_processor_kwargs is {found!r}; give a whole number of at least 1"
+            f"max_pixels of mm_processor_kwargs is {shown(found)}; give a whole number of at "
+            f"least 1"
         )
     return found
 

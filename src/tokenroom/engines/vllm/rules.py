@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 
 
 class TopKTopP(StrEnum):
@@ -194,7 +194,7 @@ def version_number(version: str) -> tuple[int, int, int]:
     """
     match = _VERSION.match(version)
     if match is None:
-        raise DeploymentError(f"the vLLM version is {version!r}; write it as 0.33.0")
+        raise DeploymentError(f"the vLLM version is {shown(version)}; write it as 0.33.0")
     major, minor, patch = (int(part or 0) for part in match.groups())
     number = (major, minor, patch)
     if number < OLDEST:

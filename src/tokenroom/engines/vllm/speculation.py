@@ -12,6 +12,7 @@ from typing import Final
 
 from tokenroom.engines.vllm.rules import version_number
 from tokenroom.engines.vllm.settings import SpeculativeSettings
+from tokenroom.errors import shown
 from tokenroom.models.spec import ModelSpec
 
 #: Methods with the versions that brought and dropped them; every ``*_mtp`` is read as ``mtp``.
@@ -54,7 +55,7 @@ def draft_refusals(
     number, method, tokens = version_number(version), draft.method, draft.num_speculative_tokens
     if method not in known_methods(number):
         methods = ", ".join(known_methods(number))
-        yield f"the speculative method is {method!r}; vLLM {version} knows {methods}"
+        yield f"the speculative method is {shown(method)}; vLLM {version} knows {methods}"
         return
     if tokens < 1 and method in _NEEDS_TOKENS:
         yield f"num_speculative_tokens is not set, which the {method} method needs; give at least 1"

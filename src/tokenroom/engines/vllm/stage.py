@@ -28,7 +28,7 @@ from tokenroom.engines.vllm.spread import encoder_runs_whole, with_redundant_exp
 from tokenroom.engines.vllm.v0_cache import V0_CACHE_RULES, as_cached
 from tokenroom.engines.vllm.v0_rules import v0_rules
 from tokenroom.engines.vllm.weights import Ranks, rank_weights, stage_layers
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.models.spec import Layer
 
 _DECODES_VIDEO_SINCE: Final = (0, 25, 0)
@@ -160,7 +160,8 @@ def _partition(resolved: ResolvedSettings) -> tuple[int, ...] | None:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise DeploymentError(
-            f"VLLM_PP_LAYER_PARTITION is {text!r}; it must hold whole numbers separated by commas"
+            f"VLLM_PP_LAYER_PARTITION is {shown(text)}; it must hold whole numbers separated "
+            f"by commas"
         ) from None
 
 

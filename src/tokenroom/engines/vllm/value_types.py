@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from tokenroom.engines.vllm.settings import SpeculativeSettings, VLLMSettings
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 
 _AT_LEAST_ONE: Final = frozenset(
     {
@@ -98,7 +98,7 @@ def _text(name: str, value: Any) -> str:
         raise _refuse(name, value, "a text")
     choices = _CHOICES.get(name)
     if choices is not None and value not in choices:
-        raise DeploymentError(f"{name} is {value!r}; choose from {', '.join(choices)}")
+        raise DeploymentError(f"{name} is {shown(value)}; choose from {', '.join(choices)}")
     return value
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Final, TypeAlias
 
-from tokenroom.errors import UnknownArchitectureError
+from tokenroom.errors import UnknownArchitectureError, shown
 from tokenroom.models.config import Config
 from tokenroom.models.spec import ModelSpec
 
@@ -336,7 +336,8 @@ def builder_for(model_type: str, architectures: Sequence[str] = ()) -> Builder:
         named = f" ({', '.join(architectures)})" if architectures else ""
         hint = f"; the nearest known types are {', '.join(near)}" if near else ""
         raise UnknownArchitectureError(
-            f"model type {model_type!r}{named} is not known{hint}; if its layers are those of a "
+            f"model type {shown(model_type)}{named} is not known{hint}; if its layers are "
+            f"those of a "
             f"known type, say so with --assume-architecture {near[0] if near else 'llama'}"
         )
     builders: Mapping[str, Builder] = import_module(f"{__name__}.{module}").BUILDERS

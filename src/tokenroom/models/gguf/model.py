@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tokenroom.errors import ModelError, UnknownArchitectureError
+from tokenroom.errors import ModelError, UnknownArchitectureError, shown
 from tokenroom.models.gguf.architectures import ARCHITECTURES, FILE_TYPES, NOT_ROTARY
 from tokenroom.models.gguf.container import Container, Value
 from tokenroom.models.gguf.metadata import Metadata
@@ -103,7 +103,7 @@ def _refuse_other_files(container: Container, architecture: str) -> None:
             " GGUF file"
         )
     if kind != "model":
-        raise ModelError(f"{container.name} is a GGUF file of type {str(kind)!r}, not a model")
+        raise ModelError(f"{container.name} is a GGUF file of type {shown(str(kind))}, not a model")
     if architecture not in ARCHITECTURES:
         raise UnknownArchitectureError(
             f"{container.name} is of the GGUF architecture {architecture[:60]!r}, whose layers are"

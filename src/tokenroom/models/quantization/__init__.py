@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from tokenroom.errors import shown
+
 if TYPE_CHECKING:
     from tokenroom.models.quantization.apply import apply_quantization, known_methods
     from tokenroom.models.quantization.hypothetical import dequantized, known_layouts, what_if
@@ -44,5 +46,5 @@ def __getattr__(name: str) -> Any:
     """Readers of each method are imported when a quantised model asks for them, not before."""
     home = _HOMES.get(name)
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {shown(__name__)} has no attribute {shown(name)}")
     return getattr(import_module(f"{__name__}.{home}"), name)

@@ -62,7 +62,7 @@ def read_plan(spec: ModelSpec, config: Mapping[str, object]) -> Plan:
             method = "compressed-tensors"
     if method == "fp8" and config.get("quant_algo") and "moe_quant_algo" not in config:
         method = "modelopt"
-    reader = _READERS.get(str(method).lower())
+    reader = _READERS.get(method.lower()) if isinstance(method, str) else None
     if reader is None:
         raise methods.unknown_method(method, known_methods())
     return reader(spec, config)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from tokenroom.errors import QuantizationError
+from tokenroom.errors import QuantizationError, shown
 from tokenroom.models.config import MAX_INTEGER
 
 
 def refuse(field: str, value: object, expected: str) -> QuantizationError:
     """The error that says what ``field`` held and what it may hold."""
     return QuantizationError(
-        f"{field} in the quantization configuration is {value!r}; it must be {expected}"
+        f"{field} in the quantization configuration is {shown(value)}; it must be {expected}"
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from tokenroom.errors import QuantizationError
+from tokenroom.errors import QuantizationError, shown
 from tokenroom.models.quantization import schemes
 from tokenroom.models.quantization.apply import map_weights, with_schemes
 from tokenroom.models.quantization.ggml import MIXES, Mix, fitting_type, ggml_scheme, mix_type
@@ -92,7 +92,7 @@ def what_if(spec: ModelSpec, name: str) -> ModelSpec:
     layout = _LAYOUTS.get(wanted)
     if layout is None:
         raise QuantizationError(
-            f"--weights is {name!r}, which is not known; it may be one of "
+            f"--weights is {shown(name)}, which is not known; it may be one of "
             f"{', '.join(known_layouts())}"
         )
     method, make = layout

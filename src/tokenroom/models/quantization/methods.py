@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from tokenroom.errors import QuantizationError
+from tokenroom.errors import QuantizationError, shown
 from tokenroom.models.quantization import fields, schemes
 from tokenroom.models.quantization.paths import (
     Predicate,
@@ -311,6 +311,6 @@ def read_aqlm(spec: ModelSpec, config: Config) -> Plan:
 def unknown_method(method: object, known: Sequence[str]) -> QuantizationError:
     """The error for a method that has no reader."""
     return QuantizationError(
-        f"quant_method is {method!r}, which is not known; known methods are "
+        f"quant_method is {shown(method)}, which is not known; known methods are "
         f"{', '.join(sorted(known))}; to plan with another layout give --weights"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from math import ceil, prod
 
-from tokenroom.errors import QuantizationError
+from tokenroom.errors import QuantizationError, shown
 from tokenroom.models.quantization.schemes import BNB_4BIT, family
 from tokenroom.models.spec import DTYPE_BITS, Scheme, Weight
 
@@ -21,7 +21,7 @@ def dtype_bytes(dtype: str) -> int:
     bits = DTYPE_BITS.get(dtype)
     if bits is None:
         raise QuantizationError(
-            f"weight type {dtype!r} is not known; it may be one of {', '.join(DTYPE_BITS)}"
+            f"weight type {shown(dtype)} is not known; it may be one of {', '.join(DTYPE_BITS)}"
         )
     return bits // 8
 
