@@ -4,7 +4,7 @@ Rows are those of perf.jsonl of the validation data, which none of the coefficie
 Left out are rows that its README marks as unfit (prefill of F16 on A100 SXM and L40S in llb) and
 those of more than one GPU under llama.cpp.
 
-    python scripts/compare_tables.py FOLDER
+    python scripts/compare_tables.py FOLDER [--rows] [--host]
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from functools import lru_cache
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 from tokenroom import ModelSpec, TokenroomError, find_accelerator, load_model
 from tokenroom.memory.kv_cache import request_bytes
 from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.quantization.hypothetical import what_if
+from tokenroom.performance.host import COSTS
 from tokenroom.performance.load import Load, speed, tpot, ttft
-from tokenroom.performance.work import Layout
+from tokenroom.performance.step_time import step_time
+from tokenroom.performance.work import Layout, StepWork
 
 OFFLINE = ("trt017", "trt12")
 BENCH = ("llb", "lcpr")
@@ -154,6 +157,40 @@ def bench(row: Mapping[str, Any]) -> Outcome:
     )
 
 
+def spare_seconds(folder: Path) -> tuple[float, float]:
+    """What llama.cpp's hosts spare and add to the shortest fifth of decode steps (llama-bench).
+
+    As ``scripts/compare_speed.py`` does for the other engines.
+    """
+    steps = []
+    plain = COSTS["llama_cpp"]._replace(spare_seconds=(0.0, 0.0))
+    with patch.dict(COSTS, {"llama_cpp": plain}):
+        for row in rows(folder):
+            if row["metric"] != "tg_tokens_per_s" or row["model"] not in MODELS:
+                continue
+            work = StepWork(decode_sequences=1, decode_context_tokens=row["osl"] / 2)
+            try:
+                step = step_time(
+                    model_of(row["model"], row["precision"]),
+                    Layout(),
+                    find_accelerator(GPUS.get(row["gpu"], row["gpu"].replace("-", " "))),
+                    work,
+                    engine="llama_cpp",
+                    kv_dtype="float16",
+                )
+            except TokenroomError:
+                continue
+            steps.append((step, 1 / row["value"]))
+    steps.sort(key=lambda pair: pair[0].seconds)
+    less, more = [], []
+    for step, seconds in steps[: len(steps) // 5]:
+        error = seconds - step.seconds
+        below, above = step.seconds - step.low_seconds, step.high_seconds - step.seconds
+        less.append(max(0.0, error**2 - below**2) ** 0.5 if error < 0 else 0.0)
+        more.append(max(0.0, error**2 - above**2) ** 0.5 if error > 0 else 0.0)
+    return quantile(less, 0.9), quantile(more, 0.9)
+
+
 def outcomes(folder: Path) -> tuple[list[Outcome], dict[str, int]]:
     """Outcomes, and how many rows were left out for which reason."""
     found: list[Outcome] = []
@@ -195,7 +232,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", action="store_true", help="print every row")
+    parser.add_argument("--host", action="store_true", help="print what hosts spare and add")
     arguments = parser.parse_args()
+    if arguments.host:
+        less, more = spare_seconds(arguments.folder)
+        print(f"llama.cpp {less * 1e3:.2f} ms less, {more * 1e3:.2f} ms more")
+        return
     found, missing = outcomes(arguments.folder)
     for reason, count in missing.items():
         print(f"left out {count:4}: {reason}")

@@ -5,7 +5,8 @@ folder ``aiconfigurator_core/systems/data``), which stay outside the project; wh
 handful of coefficients for each GPU, kind of operator and type, with residuals. Tables are split
 by source: those of vLLM and TensorRT-LLM are fitted, those of SGLang only checked against ("any"
 engine). Where kernels differ by engine, each engine's table is fitted too, less the layers that
-are held out for its check. Needs numpy, scipy, pandas and pyarrow.
+are held out for its check. Beside each fit stand the extents of its rows, and for each kind how
+fast fits go wrong beyond them. Needs numpy, scipy, pandas and pyarrow.
 
     python scripts/fit_efficiency.py FOLDER
 """
@@ -27,6 +28,7 @@ from scipy.optimize import least_squares
 from tokenroom import Accelerator, find_accelerator
 from tokenroom.performance.attention_work import SCAN_CHUNK
 from tokenroom.performance.efficiency import (
+    KIN,
     Link,
     Shares,
     joined,
@@ -130,6 +132,11 @@ class Table:
     def engine(self) -> str:
         """Engine whose kernels were measured, as the package's folders name it."""
         return self.source.split("/")[1]
+
+    @property
+    def extents(self) -> tuple[Any, ...]:
+        """What :attr:`Shares` scale with: the shape, or the bytes of what only moves memory."""
+        return (self.num_bytes,) if self.kind is Kind.MEMORY else self.shape
 
     def sampled(self, generator: np.random.Generator) -> Table:
         """At most ``ROWS_A_TABLE`` rows of it."""
@@ -400,6 +407,7 @@ def fitted(tables: list[Table], accelerator: Accelerator) -> Shares:
                 / np.sqrt(len(table.seconds))
                 * 60
                 for table in tables
+                if len(table.seconds)
             ]
         )
 
@@ -453,11 +461,20 @@ def one_fit(fit: list[Table], check: list[Table], accelerator: Accelerator) -> d
     shares = fitted(fit, accelerator)
     return {
         "coefficients": list(shares),
+        "extents": spans([table.extents for table in fit]),
         "fitted_on": [table.source for table in fit],
         "fit": residuals(shares, fit, accelerator),
         "checked_on": [table.source for table in check],
         "check": residuals(shares, check or fit, accelerator),
     }
+
+
+def spans(tables: list[tuple[Any, ...]]) -> list[list[float]]:
+    """Least and largest of each extent over all tables."""
+    return [
+        [float(f"{end([end(part) for part in parts]):.6g}") for end in (np.min, np.max)]
+        for parts in zip(*tables, strict=True)
+    ]
 
 
 def kernels(folder: Path, accelerator: Accelerator) -> tuple[dict[str, Any], dict[Any, Any]]:
@@ -516,50 +533,168 @@ def messages(folder: Path) -> Iterator[tuple[Kind, str, Any, Any, Any]]:
             yield kind, source, size, ranks, latency / 1e3
 
 
-def links(folder: Path, accelerator: Accelerator) -> dict[str, Any]:
-    """Fits of collectives inside a host, by engine where it has its own."""
-    groups: dict[Kind, list[Any]] = {}
+@dataclass(frozen=True)
+class Messages:
+    """Rows of one measured table of a collective: bytes of the whole message, ranks, seconds."""
+
+    source: str
+    size: Any
+    ranks: Any
+    seconds: Any
+
+    @property
+    def extents(self) -> tuple[Any, Any]:
+        """What :attr:`Link` scales with."""
+        return self.size, self.ranks
+
+    def rows(self, rows: Any) -> Messages:
+        """Some of its rows."""
+        return Messages(self.source, self.size[rows], self.ranks[rows], self.seconds[rows])
+
+
+def links(
+    folder: Path, accelerator: Accelerator
+) -> tuple[dict[str, Any], dict[Kind, list[Messages]]]:
+    """Fits of collectives inside a host, by engine where it has its own, and their tables."""
+    groups: dict[Kind, list[Messages]] = {}
     for kind, source, size, ranks, seconds in messages(folder):
         keep = (size >= 1024) & (size <= 2**28) & (ranks > 1)
         if keep.sum() > 5:
-            groups.setdefault(kind, []).append((source, size[keep], ranks[keep], seconds[keep]))
+            groups.setdefault(kind, []).append(Messages(source, size, ranks, seconds).rows(keep))
     found: dict[str, Any] = {"any": {}}
     for kind, tables in groups.items():
         found["any"][str(kind)] = one_link(kind, tables, accelerator)
         if kind is Kind.ALL_REDUCE:
             for table in tables:
                 own = one_link(kind, [table], accelerator)
-                found.setdefault(ENGINES[table[0].split("/")[1]], {})[str(kind)] = own
-    return found
+                found.setdefault(ENGINES[table.source.split("/")[1]], {})[str(kind)] = own
+    return found, groups
 
 
-def one_link(kind: Kind, tables: list[Any], accelerator: Accelerator) -> dict[str, Any]:
-    """Coefficients of a collective; every third message size is held out for the check."""
+def link_ratios(link: Any, kind: Kind, tables: list[Messages], accelerator: Accelerator) -> Any:
+    """Measured over predicted of each row."""
     bandwidth = link_bandwidth(accelerator)
+    return np.concatenate(
+        [
+            table.seconds
+            / link_seconds(link, sent_bytes(kind, table.size, table.ranks), table.ranks, bandwidth)
+            for table in tables
+        ]
+    )
 
-    def errors(values: Any, held: bool) -> Any:
-        found = []
-        for _, size, ranks, seconds in tables:
-            chosen = (np.round(np.log2(size)).astype(int) % 3 == 0) == held
-            volume = sent_bytes(kind, size[chosen], ranks[chosen])
-            expected = link_seconds(values, volume, ranks[chosen], bandwidth)
-            found.append(np.log(expected / seconds[chosen]))
-        return np.concatenate(found)
 
+def fitted_link(kind: Kind, tables: list[Messages], accelerator: Accelerator) -> Link:
+    """Coefficients of a collective that make log errors of all tables small."""
     best = least_squares(
-        lambda logs: errors(np.exp(logs), held=False),
+        lambda logs: -np.log(link_ratios(np.exp(logs), kind, tables, accelerator)),
         np.log([6e-6, 5e-7, 0.6, 1.0]),
         bounds=(np.log([5e-7, 1e-9, 0.02, 0.3]), np.log([2e-4, 5e-5, 1.0, 4.0])),
+        max_nfev=200,
     )
-    link = Link(*(float(f"{value:.4g}") for value in np.exp(best.x)))
-    ratio = np.exp(-errors(link, held=True))
+    return Link(*(float(f"{value:.4g}") for value in np.exp(best.x)))
+
+
+def one_link(kind: Kind, tables: list[Messages], accelerator: Accelerator) -> dict[str, Any]:
+    """Coefficients of a collective; every third message size is held out for the check."""
+    held = [np.round(np.log2(table.size)).astype(int) % 3 == 0 for table in tables]
+    fit = [table.rows(~rows) for table, rows in zip(tables, held, strict=True)]
+    link = fitted_link(kind, fit, accelerator)
+    kept = [table.rows(rows) for table, rows in zip(tables, held, strict=True)]
+    ratio = link_ratios(link, kind, kept, accelerator)
     check = {
         "rows": len(ratio),
         "median_error": round(float(np.median(np.abs(1 / ratio - 1))), 3),
         "range": [round(float(np.quantile(ratio, q)), 3) for q in (0.1, 0.9)],
     }
     print(f"  {kind}", link, check, flush=True)
-    return {"coefficients": list(link), "fitted_on": [table[0] for table in tables], "check": check}
+    return {
+        "coefficients": list(link),
+        "extents": spans([table.extents for table in fit]),
+        "fitted_on": [table.source for table in tables],
+        "check": check,
+    }
+
+
+REACHES = (4.0, 16.0, 64.0)
+"""How far beyond the rest of a table rows lie that tell what fits are worth out there: the first
+that leaves enough of them."""
+
+
+def beyond(
+    kernel_tables: dict[str, Any], link_tables: dict[str, Any]
+) -> dict[str, list[list[float] | None]]:
+    """For each kind and extent, how ranges grow below and above what was fitted.
+
+    The rows within a reach of the least or largest of an extent are held out and the rest is
+    fitted. Each held row asks for an exponent e such that the rest's 10 to 90% range, widened by
+    (distance)^e at both ends, holds it; 80% of the rows ask for no more than what is kept, the
+    median over GPUs and types. None stands for an extent that no table varies.
+    """
+    asked: dict[Kind, dict[int, tuple[list[float], list[float]]]] = {}
+    for key, groups in kernel_tables.items():
+        accelerator = find_accelerator(key)
+        for (kind, _), tables in groups.items():
+            found = asked.setdefault(kind, {})
+            fit, _ = split(tables)
+            for extent, side, near, far, distance in held_out(fit):
+                shares = fitted(near, accelerator)
+                inner, outer = (
+                    np.concatenate(
+                        [
+                            table.seconds / kernel_seconds(shares, table, accelerator)
+                            for table in chosen
+                        ]
+                    )
+                    for chosen in (near, far)
+                )
+                found.setdefault(extent, ([], []))[side].append(growth(inner, outer, distance))
+    for key, groups in link_tables.items():
+        accelerator = find_accelerator(key)
+        for kind, tables in groups.items():
+            found = asked.setdefault(kind, {})
+            for extent, side, near, far, distance in held_out(tables):
+                link = fitted_link(kind, near, accelerator)
+                inner, outer = (
+                    link_ratios(link, kind, chosen, accelerator) for chosen in (near, far)
+                )
+                found.setdefault(extent, ([], []))[side].append(growth(inner, outer, distance))
+    extents = {kind: 1 if kind is Kind.MEMORY else 4 for kind in asked}
+    extents |= dict.fromkeys((Kind.ALL_REDUCE, *COLLECTIVES), 2)
+    return {
+        str(kind): [
+            [round(float(np.median(side or other)), 2) for side, other in (ends, ends[::-1])]
+            if (ends := found.get(extent))
+            else None
+            for extent in range(extents[kind])
+        ]
+        for kind, found in sorted(asked.items())
+    }
+
+
+def held_out(tables: list[Any]) -> Iterator[tuple[int, int, list[Any], list[Any], Any]]:
+    """Extent, side (0 below, 1 above), rows to fit, rows held out and how far out those lie."""
+    for extent, (least, largest) in enumerate(spans([table.extents for table in tables])):
+        for side in (0, 1):
+            for widest in REACHES:
+                reach = min(widest, (largest / least) ** 0.5)
+                edge = largest / reach if side else least * reach
+                near, far, distance = [], [], []
+                for table in tables:
+                    value = table.extents[extent]
+                    out = value / edge if side else edge / value
+                    near.append(table.rows(out <= 1))
+                    far.append(table.rows(out > 1.4))
+                    distance.append(out[out > 1.4])
+                if min(sum(len(table.seconds) for table in rows) for rows in (near, far)) >= 12:
+                    yield extent, side, near, far, np.concatenate(distance)
+                    break
+
+
+def growth(inner: Any, outer: Any, distance: Any) -> float:
+    """The exponent that 80% of the rows outside ask for, at least 0."""
+    low, high = np.quantile(inner, 0.1), np.quantile(inner, 0.9)
+    asked = np.maximum(np.log(outer / high), np.log(low / outer)) / np.log(distance)
+    return max(0.0, float(np.quantile(asked, 0.8)))
 
 
 def main() -> None:
@@ -569,21 +704,23 @@ def main() -> None:
     arguments = parser.parse_args()
     document: dict[str, Any] = {"source": SOURCE, "accelerators": {}}
     tables: dict[str, Any] = {}
+    collectives: dict[str, Any] = {}
     for name, key in GPUS.items():
         print(name, flush=True)
         accelerator = find_accelerator(key)
         found, tables[accelerator.key] = kernels(arguments.folder / name, accelerator)
-        document["accelerators"][accelerator.key] = {
-            "kernels": found,
-            "links": links(arguments.folder / name, accelerator),
-        }
+        of_links, collectives[accelerator.key] = links(arguments.folder / name, accelerator)
+        document["accelerators"][accelerator.key] = {"kernels": found, "links": of_links}
     document["borrowed_spread"] = borrowed_spread(document, tables)
+    document["kin_spread"] = kin_spread(document, tables)
+    document["beyond"] = beyond(tables, collectives)
     TARGET.write_text(compact(document) + "\n", encoding="utf-8")
 
 
 def compact(document: dict[str, Any]) -> str:
     """JSON with a line for each fit."""
     text = json.dumps(document, indent=1)
+    text = re.sub(r"\n {3,}(?=[-\d\[\]n])", " ", text)
     return re.sub(r"\n {5,}(?=\S)", " ", text).replace("[ ", "[").replace("\n    }", " }")
 
 
@@ -600,6 +737,20 @@ def borrowed_spread(document: dict[str, Any], tables: dict[str, Any]) -> float:
                 row = rows.get(f"{kind}:{arithmetic}")
                 if row:
                     factors.append(missed(Shares(*row["coefficients"]), group, accelerator))
+    return round(float(np.median(factors)), 3)
+
+
+def kin_spread(document: dict[str, Any], tables: dict[str, Any]) -> float:
+    """Median factor by which the coefficients of the nearest other type miss a type's tables."""
+    factors = []
+    for key, groups in tables.items():
+        rows = document["accelerators"][key]["kernels"]["any"]
+        for (kind, arithmetic), group in groups.items():
+            others = (f"{kind}:{name}" for name in KIN.get(arithmetic, ()))
+            row = next((rows[name] for name in others if name in rows), None)
+            if row:
+                shares = Shares(*row["coefficients"])
+                factors.append(missed(shares, group, find_accelerator(key)))
     return round(float(np.median(factors)), 3)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -24,15 +24,12 @@ from tokenroom.performance.load import Load, Speed
 from tokenroom.performance.load import speed as load_speed
 from tokenroom.performance.step_time import StepTime, operator_times
 from tokenroom.serving_terms import Terms, check_engine, terms_of
+from tokenroom.step_ledger import StepLedger, step_ledger
 from tokenroom.units import MAX_TOKENS
-
-LIMITERS: Final = ("compute", "bandwidth", "communication", "overhead")
-"""What may hold most of a step; overhead is starting kernels and the host together."""
 
 MAX_CONCURRENCY: Final = 1_000_000
 _TOKENS: Final = 1_000_000  # the unit that output is priced by
 _SECONDS_AN_HOUR: Final = 3600
-_OVERHEADS: Final = frozenset({"launch", "host"})
 
 
 class DoesNotFitError(DeploymentError):
@@ -67,51 +64,6 @@ class Range(NamedTuple):
     def over(self, dividend: float) -> Range:
         """``dividend`` over each figure, which turns the ends around."""
         return Range(dividend / self.value, dividend / self.high, dividend / self.low)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorLine:
-    """What operators of one name take of a step on one rank, all their runs together.
-
-    Attributes:
-        name: What it does; ``"host"`` is scheduling, launching and reading results.
-        seconds: Their time.
-        share: Of the whole step.
-        flops: Multiplications and additions.
-        num_bytes: Bytes of memory moved.
-        message_bytes: Bytes of the messages of collectives.
-        limiter: One of :data:`LIMITERS`, that which holds the most of it.
-        sources: Measured tables behind the time; none for the host.
-    """
-
-    name: str
-    seconds: float
-    share: float
-    flops: float
-    num_bytes: float
-    message_bytes: float
-    limiter: str
-    sources: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepLedger:
-    """One step, operator by operator; the lines add up to ``time.seconds``.
-
-    Attributes:
-        time: The step as the model gives it.
-        lines: Operators and the host, longest first.
-        shares: Of the step by limiter, all of :data:`LIMITERS`.
-    """
-
-    time: StepTime
-    lines: tuple[OperatorLine, ...]
-    shares: Mapping[str, float]
-
-    @property
-    def limiter(self) -> str:
-        """What holds the most of the step."""
-        return max(self.shares, key=self.shares.__getitem__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,62 +169,18 @@ class ServingSpeed:
 
     def _ledger(self, step: StepTime) -> StepLedger:
         deployment, terms = self.fit.deployment, self.terms
-        lines: dict[str, _Sum] = {}
-        totals = dict.fromkeys(LIMITERS, 0.0)
-        for operator, duration, tables in operator_times(
-            deployment.spec,
-            terms.layout,
-            deployment.node.accelerator,
-            step.work,
-            engine=terms.engine,
-            kv_dtype=terms.kv_dtype,
-            cuda_graphs=terms.cuda_graphs,
-            drafting=terms.drafting,
-        ):
-            limiter = "overhead" if duration.limiter in _OVERHEADS else duration.limiter
-            totals[limiter] += duration.seconds
-            line = lines.setdefault(operator.name, _Sum())
-            line.add(limiter, duration.seconds)
-            line.flops += operator.times * operator.flops
-            line.num_bytes += operator.times * operator.num_bytes
-            line.message_bytes += operator.times * operator.message_bytes
-            line.sources |= {f"{tables.accelerator}: {name}" for name in tables.names}
-        totals["overhead"] += step.host_seconds
-        lines.setdefault("host", _Sum()).add("overhead", step.host_seconds)
-        return StepLedger(
-            time=step,
-            lines=tuple(
-                sorted(
-                    (line.closed(name, step.seconds) for name, line in lines.items()),
-                    key=lambda line: -line.seconds,
-                )
+        return step_ledger(
+            step,
+            operator_times(
+                deployment.spec,
+                terms.layout,
+                deployment.node.accelerator,
+                step.work,
+                engine=terms.engine,
+                kv_dtype=terms.kv_dtype,
+                cuda_graphs=terms.cuda_graphs,
+                drafting=terms.drafting,
             ),
-            shares={name: seconds / step.seconds for name, seconds in totals.items()},
-        )
-
-
-class _Sum:
-    """A line of a ledger while operators are added to it."""
-
-    def __init__(self) -> None:
-        self.by_limiter: dict[str, float] = {}
-        self.flops = self.num_bytes = self.message_bytes = 0.0
-        self.sources: set[str] = set()
-
-    def add(self, limiter: str, seconds: float) -> None:
-        self.by_limiter[limiter] = self.by_limiter.get(limiter, 0.0) + seconds
-
-    def closed(self, name: str, step_seconds: float) -> OperatorLine:
-        seconds = sum(self.by_limiter.values())
-        return OperatorLine(
-            name=name,
-            seconds=seconds,
-            share=seconds / step_seconds,
-            flops=self.flops,
-            num_bytes=self.num_bytes,
-            message_bytes=self.message_bytes,
-            limiter=max(self.by_limiter, key=self.by_limiter.__getitem__),
-            sources=tuple(sorted(self.sources)),
         )
 
 
@@ -360,6 +268,32 @@ def speed(
         notes=notes,
         **engine_settings,
     )
+    return speed_of(
+        result,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        concurrency=concurrency,
+        acceptance=acceptance,
+        price_per_gpu_hour=price_per_gpu_hour,
+    )
+
+
+def speed_of(
+    result: FitResult,
+    *,
+    input_tokens: int,
+    output_tokens: int,
+    concurrency: int,
+    acceptance: float | None = None,
+    price_per_gpu_hour: float | None = None,
+) -> ServingSpeed:
+    """The same of a deployment that :func:`tokenroom.fitting.fit` has answered for.
+
+    Raises:
+        DoesNotFitError: The engine would not start.
+        TokenroomError: A request is longer than the engine takes or the pool holds, or the speed of
+            the engine or the model is not modelled.
+    """
     if result.plan.refusal is not None:
         raise DoesNotFitError(result)
     longest, wanted = result.plan.max_model_len, input_tokens + output_tokens

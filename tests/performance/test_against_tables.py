@@ -34,6 +34,8 @@ def test_serving_rows_kept_for_checking(shared: Path) -> None:
     assert compare.quantile(tpot, 0.9) < 0.40
     assert median(ttft) < 0.40
     assert compare.kendall_tau(check) > 0.8
+    inside = sum(item.inside for item in check) / len(check)
+    assert 0.75 < inside < 0.87  # ranges are to hold 80%
 
 
 def test_offline_tables(shared: Path) -> None:

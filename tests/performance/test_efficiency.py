@@ -5,21 +5,26 @@ from dataclasses import replace
 from importlib.resources import files
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tokenroom import Accelerator, find_accelerator, load_model
 from tokenroom.errors import HardwareError
 from tokenroom.performance.efficiency import (
+    Beyond,
     Efficiency,
     bandwidth_of,
+    beyond_fit,
     efficiency_of,
     kernel_shares,
     operator_duration,
     peak_flops,
     sent_bytes,
     supported_arithmetic,
+    tables_of_operator,
 )
 from tokenroom.performance.operators import step_operators
-from tokenroom.performance.work import Chunk, Kind, Layout, Operator, StepWork
+from tokenroom.performance.work import EXTENTS, Chunk, Kind, Layout, Operator, StepWork
 
 FITTED = json.loads(
     files("tokenroom.performance").joinpath("data/efficiency.json").read_text("utf-8")
@@ -72,6 +77,7 @@ def test_every_fit_names_its_tables_and_its_residuals(key: str) -> None:
             assert row["fitted_on"]
             assert row["check"]["rows"] > 0
             assert len(row["coefficients"]) == 8
+            assert all(least <= largest for least, largest in row["extents"])
             assert not set(row["fitted_on"]) & set(row["checked_on"]) or len(row["fitted_on"]) == 1
     assert "Apache-2.0" in FITTED["source"]
 
@@ -100,12 +106,12 @@ def test_types_without_units_or_tables() -> None:
     assert supported_arithmetic("mxfp4", hopper) == "mxfp4"
     assert supported_arithmetic("mxfp4", find_accelerator("b200-sxm-180gb")) == "mxfp4_mxfp8"
     efficiency = efficiency_of(hopper)
-    assert kernel_shares(efficiency, Kind.GEMM, "int8") == kernel_shares(
-        efficiency, Kind.GEMM, "fp8"
-    )
-    assert kernel_shares(efficiency, Kind.GEMM, "w8a16") == kernel_shares(
-        efficiency, Kind.GEMM, "bf16"
-    )
+    for missing, kin in (("int8", "fp8"), ("w8a16", "bf16")):
+        shares, residual = kernel_shares(efficiency, Kind.GEMM, missing)
+        own, narrower = kernel_shares(efficiency, Kind.GEMM, kin)
+        assert shares == own
+        assert residual == narrower.widened(efficiency.kin_spread)
+        assert residual.high > narrower.high
 
 
 def test_messages_take_longer_the_larger_and_the_farther() -> None:
@@ -121,6 +127,57 @@ def test_messages_take_longer_the_larger_and_the_farther() -> None:
     inside = operator_duration(efficiency, all_reduce(large, 8), accelerator, 8).seconds
     outside = operator_duration(efficiency, all_reduce(large, 16), accelerator, 8).seconds
     assert outside > inside
+
+
+def product(rows: int, columns: int, depth: int) -> Operator:
+    return Operator(
+        name="product",
+        kind=Kind.GEMM,
+        arithmetic="bf16",
+        times=1,
+        flops=2 * rows * columns * depth,
+        num_bytes=2 * (rows * columns + columns * depth + rows * depth),
+        shape=(rows, columns, depth, columns),
+    )
+
+
+def outside(operator: Operator) -> list[Beyond]:
+    accelerator = find_accelerator("h100-sxm-80gb")
+    efficiency = efficiency_of(accelerator, "vllm")
+    return beyond_fit(
+        efficiency, operator, tables_of_operator(efficiency, operator, accelerator), 8
+    )
+
+
+def test_extents_outside_of_the_tables_are_named() -> None:
+    assert outside(product(16, 4096, 4096)) == []
+    (deep,) = outside(product(16, 4096, 4 * 65536))
+    assert (deep.extent, deep.value, deep.limit, deep.times) == ("depth", 262144, 65536, 4)
+    (narrow, _) = outside(product(16, 32, 4096))
+    assert (narrow.extent, narrow.limit, narrow.times) == ("columns", 128, 4)
+    (large,) = outside(all_reduce(2**30, 8))
+    assert large.extent == "message_bytes"
+    assert {out.extent for out in outside(all_reduce(1024, 2**12))} == set()  # inside a host
+
+
+@given(st.integers(1, 200), st.integers(1, 10))
+def test_the_range_grows_with_the_distance_from_the_tables(first: int, further: int) -> None:
+    accelerator = find_accelerator("h100-sxm-80gb")
+    efficiency = efficiency_of(accelerator, "vllm")
+    near, far = (
+        operator_duration(efficiency, product(16, 4096, 65536 * times), accelerator, 8)
+        for times in (first, first + further)
+    )
+    assert far.high_seconds / far.seconds > near.high_seconds / near.seconds
+    assert far.low_seconds / far.seconds < near.low_seconds / near.seconds
+
+
+def test_growth_beyond_tables_is_known_for_every_kind_and_extent() -> None:
+    growth = efficiency_of(find_accelerator("h100-sxm-80gb")).growth
+    for kind, extents in EXTENTS.items():
+        if kind is not Kind.SEND:  # timed as a gather
+            assert len(growth[kind]) == len(extents)
+            assert all(power >= 0 for ends in growth[kind] for power in ends)
 
 
 def test_unknown_peaks_are_said() -> None:

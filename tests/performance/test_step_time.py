@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tokenroom import find_accelerator, load_model
 from tokenroom.errors import DeploymentError
 from tokenroom.models.quantization.hypothetical import what_if
+from tokenroom.performance.host import COSTS
 from tokenroom.performance.load import Load, Speed, speed, tpot, ttft
 from tokenroom.performance.step_time import StepTime, step_time
 from tokenroom.performance.work import Chunk, Layout, StepWork
@@ -145,6 +146,19 @@ def test_a_borrowed_card_says_so_and_has_a_wider_range() -> None:
         return (step.high_seconds - step.low_seconds) / step.seconds
 
     assert width(other) > width(own)
+
+
+def test_a_step_that_the_host_limits_is_as_unsure_as_the_host() -> None:
+    small = load_model("openai-community/gpt2")
+    work = StepWork.decoding([500] * 4)
+    for engine, host in COSTS.items():
+        step = step_time(small, Layout(), H100, work, engine=engine)
+        least, most = host.prepare_range_seconds
+        assert step.high_seconds >= most + host.step_seconds
+        assert step.high_seconds - step.seconds >= host.spare_seconds[1]
+        assert step.device_seconds * 0.7 < step.low_seconds < max(step.seconds, least)
+        long = step_time(LLAMA, Layout(), H100, StepWork.decoding([8000] * 32), engine=engine)
+        assert step.high_seconds / step.seconds > long.high_seconds / long.seconds
 
 
 def test_pipeline_stages_follow_each_other() -> None:

@@ -4,7 +4,8 @@ The share is a smooth function of the operator's extents with few coefficients, 
 ``scripts/fit_efficiency.py`` from measured operator tables (source and residuals stand beside
 each fit in ``data/efficiency.json``). Coefficients are shares of peak and lengths, so those of one
 accelerator serve another with its own peaks: one without tables takes those of the most alike
-accelerator that has them, with a wider range.
+accelerator that has them, with a wider range. So does a type without a table, and an operator
+whose extents lie beyond those fitted: :func:`beyond_fit` says by how much.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from tokenroom.errors import HardwareError
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.hardware.catalogue import find_accelerator
-from tokenroom.performance.work import Kind, Operator
+from tokenroom.performance.work import EXTENTS, Kind, Operator
 
 NETWORK_BYTES_PER_SECOND: Final = 50e9
 """One direction of one accelerator's share of the network between hosts: a 400 Gb/s port each, as
@@ -52,7 +53,7 @@ _WITHOUT_UNITS: Final[Mapping[str, str]] = {
 """What engines fall back to where the accelerator has no units for a type: weights expanded to 16
 bits in the kernel (vLLM 0.33 marlin_utils_fp8.py, marlin_utils_fp4.py)."""
 
-_KIN: Final[Mapping[str, tuple[str, ...]]] = {
+KIN: Final[Mapping[str, tuple[str, ...]]] = {
     "w8a16": ("w4a16", "bf16"),
     "w4a16": ("mxfp4", "bf16"),
     "mxfp4": ("w4a16", "bf16"),
@@ -131,10 +132,34 @@ class Tables(NamedTuple):
     Attributes:
         accelerator: Catalogue key of the accelerator they were measured on.
         names: Folder, engine, version and file of each.
+        extents: Least and largest of each extent in them: the shape of a kernel, the bytes of one
+            that only moves memory, the message and ranks of a collective.
     """
 
     accelerator: str
     names: tuple[str, ...]
+    extents: tuple[tuple[float, float], ...]
+
+
+class Beyond(NamedTuple):
+    """An extent of an operator outside of what was fitted.
+
+    Attributes:
+        extent: Its name, of :data:`tokenroom.performance.work.EXTENTS`.
+        value: What the operator has.
+        limit: The nearest that was fitted.
+        widening: Factor by which the range grows for it, at both ends.
+    """
+
+    extent: str
+    value: float
+    limit: float
+    widening: float
+
+    @property
+    def times(self) -> float:
+        """How many times beyond the limit the value lies."""
+        return max(self.value / self.limit, self.limit / self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +173,14 @@ class Efficiency:
         kernels: Coefficients by kind and type.
         links: Coefficients by kind of collective.
         residuals: Range of measured over predicted, by kind and type; collectives have type "".
-        tables: Accelerator whose tables were fitted, and their names, by kind and type likewise.
+        tables: Accelerator whose tables were fitted, their names and extents, by kind and type
+            likewise.
+        kin_spread: Factor by which ranges widen where another type's coefficients stand in: how far
+            those miss the tables of types that have their own.
+        growth: By kind and extent, the powers of the distance below and above the fitted range by
+            which ranges grow: what it takes to hold 80% of rows that lie as far outside of a fit
+            (``scripts/fit_efficiency.py``, ``beyond``). An extent that no table varies has the
+            largest of its kind.
     """
 
     key: str
@@ -157,6 +189,8 @@ class Efficiency:
     links: Mapping[Kind, Link]
     residuals: Mapping[tuple[Kind, str], Residual]
     tables: Mapping[tuple[Kind, str], Tables]
+    kin_spread: float
+    growth: Mapping[Kind, tuple[tuple[float, float], ...]]
 
 
 class Duration(NamedTuple):
@@ -240,11 +274,27 @@ def peak_flops(arithmetic: str, accelerator: Accelerator) -> float:
     return found
 
 
+def _growth(rows: Mapping[str, list[list[float] | None]]) -> dict[Kind, tuple[Any, ...]]:
+    found = {}
+    for name, extents in rows.items():
+        powers = [tuple(extent) for extent in extents if extent is not None]
+        most = max(power for ends in powers for power in ends)
+        found[Kind(name)] = tuple(
+            (most, most) if extent is None else tuple(extent) for extent in extents
+        )
+    return found
+
+
+def _tables(key: str, row: Mapping[str, Any]) -> Tables:
+    return Tables(key, tuple(row["fitted_on"]), tuple(map(tuple, row["extents"])))
+
+
 @lru_cache(maxsize=1)
 def _fitted() -> tuple[float, dict[tuple[str, str], Efficiency]]:
     text = files("tokenroom.performance").joinpath("data/efficiency.json").read_text("utf-8")
     found = {}
     document = json.loads(text)
+    growth = _growth(document["beyond"])
     for key, item in document["accelerators"].items():
         for engine in item["kernels"]:
             kernels, residuals, links, tables = {}, {}, {}, {}
@@ -254,11 +304,11 @@ def _fitted() -> tuple[float, dict[tuple[str, str], Efficiency]]:
                     at = (Kind(kind), arithmetic)
                     kernels[at] = Shares(*row["coefficients"])
                     residuals[at] = Residual(*row["check"]["range"])
-                    tables[at] = Tables(key, tuple(row["fitted_on"]))
+                    tables[at] = _tables(key, row)
                 for name, row in item["links"].get(source, {}).items():
                     links[Kind(name)] = Link(*row["coefficients"])
                     residuals[Kind(name), ""] = Residual(*row["check"]["range"])
-                    tables[Kind(name), ""] = Tables(key, tuple(row["fitted_on"]))
+                    tables[Kind(name), ""] = _tables(key, row)
             found[key, engine] = Efficiency(
                 key=key,
                 spread=1.0,
@@ -266,6 +316,8 @@ def _fitted() -> tuple[float, dict[tuple[str, str], Efficiency]]:
                 links=links,
                 residuals=residuals,
                 tables=tables,
+                kin_spread=document["kin_spread"],
+                growth=growth,
             )
     return document["borrowed_spread"], found
 
@@ -307,6 +359,8 @@ def _efficiency(accelerator_key: str, kin: _Traits, engine: str) -> Efficiency:
         links=links,
         residuals=residuals,
         tables=tables,
+        kin_spread=found.kin_spread,
+        growth=found.growth,
     )
 
 
@@ -357,12 +411,15 @@ def efficiency_of(accelerator: Accelerator, engine: str = "any") -> Efficiency:
 def kernel_shares(efficiency: Efficiency, kind: Kind, arithmetic: str) -> tuple[Shares, Residual]:
     """Coefficients of a kernel: of its type, or of the nearest type with a table."""
     at = kind, _fitted_type(efficiency, kind, arithmetic)
-    return efficiency.kernels[at], efficiency.residuals[at]
+    residual = efficiency.residuals[at]
+    if at[1] != arithmetic:
+        residual = residual.widened(efficiency.kin_spread)
+    return efficiency.kernels[at], residual
 
 
 def _fitted_type(efficiency: Efficiency, kind: Kind, arithmetic: str) -> str:
     """The type itself, or the nearest one with a table."""
-    for name in (arithmetic, *_KIN.get(arithmetic, ("bf16",))):
+    for name in (arithmetic, *KIN.get(arithmetic, ("bf16",))):
         if (kind, name) in efficiency.kernels:
             return name
     return "bf16"
@@ -378,6 +435,31 @@ def tables_of_operator(
     if kind in (Kind.GEMM, Kind.GROUPED_GEMM):
         arithmetic = supported_arithmetic(arithmetic, accelerator)
     return efficiency.tables[kind, _fitted_type(efficiency, kind, arithmetic)]
+
+
+def beyond_fit(
+    efficiency: Efficiency, operator: Operator, tables: Tables, per_node: int
+) -> list[Beyond]:
+    """The extents of an operator that lie outside of those its coefficients were fitted over.
+
+    Of a collective that leaves the host, the part inside it counts: beyond it the network's own
+    figures hold.
+    """
+    kind = operator.kind
+    if kind in COLLECTIVES:
+        kind = Kind.ALL_GATHER if kind is Kind.SEND else kind
+        values: tuple[float, ...] = (operator.message_bytes, min(operator.ranks, per_node))
+    else:
+        values = (operator.num_bytes,) if kind is Kind.MEMORY else operator.shape
+    found = []
+    for number, (value, (least, largest)) in enumerate(zip(values, tables.extents, strict=True)):
+        if least <= value <= largest or not value:
+            continue
+        limit = largest if value > largest else least
+        distance = max(value / limit, limit / value)
+        power = efficiency.growth[kind][number][value > largest]
+        found.append(Beyond(EXTENTS[kind][number], value, limit, distance**power))
+    return found
 
 
 def link_bandwidth(accelerator: Accelerator) -> float:
@@ -433,16 +515,21 @@ def operator_duration(
     """Time of an operator, all its runs.
 
     Tables time a kernel alone; in a step the start of one overlaps the end of the one before it by
-    ``overlap_seconds`` at most.
+    ``overlap_seconds`` at most. The range is that of the kind's residuals, wider for borrowed
+    tables and for extents beyond them.
 
     Raises:
         HardwareError: A peak or bandwidth that it needs is not known.
     """
     times = operator.times
+    tables = tables_of_operator(efficiency, operator, accelerator)
+    spread = efficiency.spread
+    for out in beyond_fit(efficiency, operator, tables, per_node):
+        spread *= out.widening
     if operator.kind in COLLECTIVES:
         seconds = times * collective_seconds(efficiency, operator, accelerator, per_node)
         kind = Kind.ALL_GATHER if operator.kind is Kind.SEND else operator.kind
-        low, high = efficiency.residuals[kind, ""].widened(efficiency.spread)
+        low, high = efficiency.residuals[kind, ""].widened(spread)
         return Duration(seconds, seconds * low, seconds * high, "communication")
     arithmetic = operator.arithmetic
     if operator.kind in (Kind.GEMM, Kind.GROUPED_GEMM):
@@ -463,5 +550,5 @@ def operator_duration(
     if latency > busy:
         limiter = "launch"
     seconds = times * (latency + busy)
-    low, high = residual.widened(efficiency.spread)
+    low, high = residual.widened(spread)
     return Duration(seconds, seconds * low, seconds * high, limiter)

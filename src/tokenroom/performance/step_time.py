@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import hypot
 from typing import NamedTuple
 
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.models.spec import ModelSpec
 from tokenroom.performance.drafting import Drafting, draft_operators
 from tokenroom.performance.efficiency import (
+    Beyond,
     Duration,
     Efficiency,
     Tables,
+    beyond_fit,
     efficiency_of,
     operator_duration,
     tables_of_operator,
@@ -73,11 +76,13 @@ class TimedOperator(NamedTuple):
         operator: Its work; FLOPs and bytes are those of one of its ``times`` runs.
         duration: Time of all its runs, with the range and what limits it.
         tables: The measured tables behind it.
+        beyond: Its extents outside of those tables, for which the range is wider.
     """
 
     operator: Operator
     duration: Duration
     tables: Tables
+    beyond: tuple[Beyond, ...]
 
 
 def operator_times(
@@ -102,14 +107,18 @@ def operator_times(
     """
     efficiency = efficiency_of(accelerator, engine)
     overlap = host_cost(engine).overlap_seconds if cuda_graphs and not work.prefill else 0.0
-    return tuple(
-        TimedOperator(
-            operator,
-            operator_duration(efficiency, operator, accelerator, layout.per_node, overlap),
-            tables_of_operator(efficiency, operator, accelerator),
+    found = []
+    for operator in _operators(spec, layout, work, kv_dtype, drafting, engine):
+        tables = tables_of_operator(efficiency, operator, accelerator)
+        found.append(
+            TimedOperator(
+                operator,
+                operator_duration(efficiency, operator, accelerator, layout.per_node, overlap),
+                tables,
+                tuple(beyond_fit(efficiency, operator, tables, layout.per_node)),
+            )
         )
-        for operator in _operators(spec, layout, work, kv_dtype, drafting, engine)
-    )
+    return tuple(found)
 
 
 def _operators(
@@ -143,7 +152,8 @@ def step_time(
     """Time of one step of an engine.
 
     Ranges of operators are joined as if they erred together, which overstates the range of the
-    sum a little and never understates it.
+    sum a little and never understates it. What the host spares or adds has nothing to do with
+    that, so the two ranges are joined as independent errors are: by the root of their squares.
 
     Args:
         spec: The model, as it is loaded.
@@ -204,15 +214,20 @@ def _timed(
         totals[limiter] = totals.get(limiter, 0.0) + seconds
         by_limiter = limits.setdefault(name, {})
         by_limiter[limiter] = by_limiter.get(limiter, 0.0) + seconds
-    scheduling = host.prepare_seconds
+    drafted = 0.0
     if drafting is not None and work.decode_sequences:
-        scheduling += host.verify_seconds + host.pass_seconds * drafting.passes
-    prepare = scheduling + (0.0 if replayed else launches * host.kernel_seconds)
-    gap = host.step_seconds + host.sequence_seconds * work.sequences
-    if asynchronous:
-        busy, wait = max(device, prepare), gap
-    else:
-        busy, wait = max(device, prepare), gap + scheduling
+        drafted = host.verify_seconds + host.pass_seconds * drafting.passes
+    scheduling = host.prepare_seconds + drafted
+    starting = 0.0 if replayed else launches * host.kernel_seconds
+    prepare = scheduling + starting
+    wait = host.step_seconds + host.sequence_seconds * work.sequences
+    if not asynchronous:
+        wait += scheduling
+    busy = max(device, prepare)
+    shortest, longest = (end + drafted + starting for end in host.prepare_range_seconds)
+    less, more = host.spare_seconds
+    below = hypot(busy - max(low, min(shortest, prepare)), min(less, wait))
+    above = hypot(max(high, longest) - busy, more)
     hosted = wait + max(0.0, prepare - device)
     totals["host"] = hosted
     shares_of = {
@@ -221,8 +236,8 @@ def _timed(
     }
     return StepTime(
         seconds=busy + wait,
-        low_seconds=max(low, prepare) + wait,
-        high_seconds=max(high, prepare) + wait,
+        low_seconds=busy + wait - below,
+        high_seconds=busy + wait + above,
         device_seconds=device,
         host_seconds=hosted,
         operators=dict(sorted(shares_of.items(), key=lambda item: -item[1].seconds)),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tokenroom.errors import DeploymentError
 
@@ -30,6 +30,30 @@ class Kind(StrEnum):
     SEND = "send"
 
 
+_PRODUCT = ("rows", "columns", "depth")
+_OF_PROMPTS = ("prompt_tokens", "head_width", "keys", "all_heads")
+_OF_TOKENS = ("query_heads", "context_tokens", "steps", "all_kv_heads")
+
+EXTENTS: Final[Mapping[Kind, tuple[str, ...]]] = {
+    Kind.GEMM: (*_PRODUCT, "columns"),
+    Kind.GROUPED_GEMM: ("expert_rows", *_PRODUCT[1:], "expert_columns"),
+    Kind.BATCHED_GEMM: (*_PRODUCT, "heads"),
+    Kind.ATTENTION_PREFILL: _OF_PROMPTS,
+    Kind.LATENT_PREFILL: _OF_PROMPTS,
+    Kind.SCAN_PREFILL: _OF_PROMPTS,
+    Kind.ATTENTION_DECODE: _OF_TOKENS,
+    Kind.LATENT_DECODE: _OF_TOKENS,
+    Kind.SCAN_DECODE: _OF_TOKENS,
+    Kind.MEMORY: ("num_bytes",),
+    Kind.ALL_REDUCE: ("message_bytes", "ranks"),
+    Kind.ALL_GATHER: ("message_bytes", "ranks"),
+    Kind.REDUCE_SCATTER: ("message_bytes", "ranks"),
+    Kind.ALL_TO_ALL: ("message_bytes", "ranks"),
+    Kind.SEND: ("message_bytes", "ranks"),
+}
+"""What decides how much of a peak a kind reaches: the shape of an operator, in words."""
+
+
 class Operator(NamedTuple):
     """Alike kernels of one step on one rank.
 
@@ -44,13 +68,13 @@ class Operator(NamedTuple):
         num_bytes: Bytes of memory one run must move.
         message_bytes: Bytes of the whole message of a collective, 0 for kernels.
         ranks: Ranks that take part in a collective.
-        shape: (m, n, k, w), the extents that decide how much of the peak is reached: rows and
-            columns of a product, steps gone through one after another, and independent pieces.
-            GEMM: M, N, K, N. Grouped: rows an expert, N, K, N over all experts touched. Batched:
-            rows, N, K, heads. Attention and scans over prompts: tokens a sequence, head width,
-            keys (tokens), heads of all sequences. Decode attention: query heads a KV head, keys,
-            1 (keys are split over pieces), KV heads of all sequences. Empty for collectives and
-            memory kernels.
+        shape: (m, n, k, w), the extents (:data:`EXTENTS`) that decide how much of the peak is
+            reached: rows and columns of a product, steps gone through one after another, and
+            independent pieces. GEMM: M, N, K, N. Grouped: rows an expert, N, K, N over all experts
+            touched. Batched: rows, N, K, heads. Attention and scans over prompts: tokens a
+            sequence, head width, keys (tokens), heads of all sequences. Decode attention: query
+            heads a KV head, keys, 1 (keys are split over pieces), KV heads of all sequences. Empty
+            for collectives and memory kernels.
     """
 
     name: str

@@ -15,7 +15,8 @@ from tokenroom.fitting import FitResult
 from tokenroom.performance.drafting import Drafting
 from tokenroom.reports.messages import Language, refusal_text
 from tokenroom.reports.speed_text import speed_warnings
-from tokenroom.serving_speed import Range, ServingSpeed, StepLedger
+from tokenroom.serving_speed import Range, ServingSpeed
+from tokenroom.step_ledger import StepLedger
 
 SCHEMA_VERSION: Final = "1.1"
 

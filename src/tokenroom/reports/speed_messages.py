@@ -91,6 +91,35 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "some kinds of operators were not measured on {gpu} and take the tables of {other}",
         "部分算子未在 {gpu} 上实测，借用 {other} 的算子表",
     ),
+    "speed.outside_above": (
+        "{operator} has {extent} of {value}, {times} times beyond the {limit} that its tables go "
+        "to; its range is {wider} times wider for it",
+        "{operator} 的{extent}为 {value}，是其算子表上限 {limit} 的 {times} 倍；"
+        "其范围因此放宽 {wider} 倍",
+    ),
+    "speed.outside_below": (
+        "{operator} has {extent} of {value}, {times} times below the {limit} that its tables begin "
+        "with; its range is {wider} times wider for it",
+        "{operator} 的{extent}为 {value}，比其算子表下限 {limit} 小 {times} 倍；"
+        "其范围因此放宽 {wider} 倍",
+    ),
+    "speed.extent.rows": ("rows", "行数"),
+    "speed.extent.columns": ("columns", "列数"),
+    "speed.extent.depth": ("summed elements", "求和维度"),
+    "speed.extent.heads": ("heads", "头数"),
+    "speed.extent.expert_rows": ("rows an expert", "每专家行数"),
+    "speed.extent.expert_columns": ("columns of all experts", "全部专家的列数"),
+    "speed.extent.prompt_tokens": ("prompt tokens", "提示 token 数"),
+    "speed.extent.head_width": ("a head width", "头宽"),
+    "speed.extent.keys": ("keys", "键数"),
+    "speed.extent.all_heads": ("heads of all requests", "全部请求的头数"),
+    "speed.extent.query_heads": ("query heads a KV head", "每 KV 头的查询头数"),
+    "speed.extent.context_tokens": ("context tokens", "上下文 token 数"),
+    "speed.extent.steps": ("steps", "步数"),
+    "speed.extent.all_kv_heads": ("KV heads of all requests", "全部请求的 KV 头数"),
+    "speed.extent.num_bytes": ("bytes", "字节数"),
+    "speed.extent.message_bytes": ("message bytes", "消息字节数"),
+    "speed.extent.ranks": ("ranks", "rank 数"),
     "speed.llama_cpp": (
         "llama.cpp has no tables of its own: decoding came out up to 1.6 times and prefill up to 4 "
         "times too fast against measurements on GPUs with HBM",

@@ -13,12 +13,16 @@ from tokenroom.performance.drafting import Drafting
 from tokenroom.reports.console import Paragraph, print_trimmed
 from tokenroom.reports.fit_text import fit_title, verdict_reason
 from tokenroom.reports.messages import Language, message, notice_text
-from tokenroom.serving_speed import OperatorLine, Range, ServingSpeed, StepLedger
+from tokenroom.serving_speed import Range, ServingSpeed
+from tokenroom.step_ledger import OperatorLine, StepLedger
 from tokenroom.units import MIB
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+_FELT: Final = 0.01
+"""Part of a step by which its range must grow for a sentence on it."""
 
 _LARGEST: Final = 3
 """Operators named beside what limits a step."""
@@ -123,6 +127,7 @@ def speed_warnings(result: ServingSpeed, language: Language) -> list[str]:
         found.append(
             message("speed.partly_borrowed", language, gpu=_gpu_name(main.tables_of), other=names)
         )
+    found.extend(_outside(result, language))
     chunked = result.fit.deployment.settings.get("enable_chunked_prefill")
     if result.terms.engine == "vllm" and chunked is not None and not chunked.value:
         found.append(message("speed.unchunked", language))
@@ -132,6 +137,30 @@ def speed_warnings(result: ServingSpeed, language: Language) -> list[str]:
     if result.terms.engine == "llama_cpp":
         found.append(message("speed.llama_cpp", language))
     return found + [notice_text(notice, language) for notice in result.fit.notices]
+
+
+def _outside(result: ServingSpeed, language: Language) -> Iterator[str]:
+    """The extent outside of the tables that widens the range of a step most, if it does at all."""
+    found = [
+        ((out.widening - 1) * line.share, line.name, out)
+        for ledger in (result.prefill, result.decode)
+        for line in ledger.lines
+        for out in line.beyond
+    ]
+    if not found:
+        return
+    most, name, out = max(found, key=lambda item: item[0])
+    if most >= _FELT:
+        yield message(
+            "speed.outside_above" if out.value > out.limit else "speed.outside_below",
+            language,
+            operator=name,
+            extent=message(f"speed.extent.{out.extent}", language),
+            value=round(out.value),
+            limit=round(out.limit),
+            times=_figure(out.times),
+            wider=f"{out.widening:.2f}",
+        )
 
 
 def _gpu_name(key: str) -> str:
