@@ -125,3 +125,39 @@ def test_wrong_arguments_are_one_sentence(wrong: dict[str, object]) -> None:
     with pytest.raises(DeploymentError) as caught:
         served(**wrong)
     assert "\n" not in str(caught.value)
+
+
+def test_attention_copies_are_made_of_the_tensor_parallel_ranks() -> None:
+    """SGLang's DP attention and TensorRT-LLM's: one replica, whose ranks each hold whole heads."""
+    sglang = speed(
+        "deepseek-v3", "h200", gpus=8, engine="sglang", tp=8, dp_size=8, enable_dp_attention=True
+    ).terms
+    assert (sglang.layout.tensor_parallel_size, sglang.layout.data_parallel_size) == (1, 8)
+    assert sglang.replicas == 1
+    tensorrt = speed(
+        "deepseek-v3", "h200", gpus=8, engine="tensorrt-llm", tp=8, enable_attention_dp=True
+    ).terms
+    assert (tensorrt.layout.tensor_parallel_size, tensorrt.layout.data_parallel_size) == (1, 8)
+    copies = speed("llama-3.1-8b", "h200", gpus=4, engine="sglang", tp=1, dp_size=4).terms
+    assert (copies.replicas, copies.layout.data_parallel_size) == (4, 1)
+
+
+def test_stages_are_those_of_the_engine() -> None:
+    """What does not divide goes before the last stage in vLLM, to the last ones in SGLang."""
+    vllm = speed("qwen2.5-7b", "h200", gpus=3, tp=1, pp=3).terms.layout
+    assert vllm.stage_layers == (9, 10, 9)
+    sglang = speed("qwen2.5-7b", "h200", gpus=3, tp=1, pp=3, engine="sglang").terms.layout
+    assert sglang.stage_layers == (9, 9, 10)
+
+
+def test_old_vllm_runs_prompts_alone_and_copies_offloaded_weights() -> None:
+    old = speed("llama-3.1-8b", "h100", engine="vllm@0.6.3", context=8192, cpu_offload_bytes=2**30)
+    assert old.terms.mixes is False
+    assert old.terms.layout.copies_host_weights
+    new = speed("llama-3.1-8b", "h100", context=8192, cpu_offload_bytes=2**30)
+    assert new.terms.mixes is None
+    assert not new.terms.layout.copies_host_weights
+    assert new.terms.layout.host_weight_bytes == 2**30
+    assert new.decode.lines[0].name == "host_weights"
+    chunked = speed("llama-3.1-8b", "h100", engine="vllm@0.6.3", enable_chunked_prefill=True)
+    assert chunked.terms.mixes is None

@@ -337,6 +337,7 @@ def _served(
             cuda_graphs=terms.cuda_graphs,
             asynchronous=terms.asynchronous,
             drafting=terms.drafting,
+            mixes=terms.mixes,
         ),
         price_per_gpu_hour=price,
     )

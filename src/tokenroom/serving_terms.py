@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from tokenroom.engines.sglang.rules import version_numbers
 from tokenroom.errors import DeploymentError
 from tokenroom.fitting import FitResult
 from tokenroom.performance.drafting import Drafting
@@ -27,6 +27,7 @@ class Terms(NamedTuple):
         cuda_graphs: Decode steps are replayed from graphs.
         asynchronous: The host prepares a step while the accelerators run the one before.
         drafting: How tokens are drafted, None without speculative decoding.
+        mixes: Prompts share steps with decoding requests; what the engine does when None.
     """
 
     engine: str
@@ -37,6 +38,7 @@ class Terms(NamedTuple):
     cuda_graphs: bool
     asynchronous: bool
     drafting: Drafting | None = None
+    mixes: bool | None = None
 
 
 def terms_of(result: FitResult, input_tokens: int, acceptance: float | None = None) -> Terms:
@@ -69,13 +71,25 @@ def _value(result: FitResult, name: str, default: Any = None) -> Any:
     return default if setting is None else setting.value
 
 
-def _layout(result: FitResult, *, copies: int = 1, experts: int = 1) -> Layout:
+def _layout(
+    result: FitResult,
+    *,
+    copies: int = 1,
+    attention_copies: int = 1,
+    experts: int = 1,
+    stage_layers: tuple[int, ...] | None = None,
+    copies_host_weights: bool = False,
+) -> Layout:
+    """The division; ``attention_copies`` are made of the tensor-parallel ranks (DP attention)."""
     return Layout(
-        tensor_parallel_size=_value(result, "tensor_parallel_size"),
+        tensor_parallel_size=_value(result, "tensor_parallel_size") // attention_copies,
         pipeline_parallel_size=_value(result, "pipeline_parallel_size"),
-        data_parallel_size=copies,
+        data_parallel_size=copies * attention_copies,
         expert_parallel_size=experts,
         per_node=result.deployment.node.per_node,
+        stage_layers=stage_layers,
+        host_weight_bytes=getattr(result.deployment.resolved, "cpu_offload_bytes", 0),
+        copies_host_weights=copies_host_weights,
     )
 
 
@@ -85,27 +99,65 @@ def _cache(result: FitResult) -> str | None:
 
 
 def _vllm(result: FitResult, _: int) -> Terms:
-    copies = _value(result, "data_parallel_size")
+    from tokenroom.engines.vllm.generation import EngineGeneration  # loaded with the engine
+    from tokenroom.engines.vllm.stage import layer_partition_of
+    from tokenroom.engines.vllm.weights import stage_layers
+
+    resolved = result.deployment.resolved
+    copies, stages = _value(result, "data_parallel_size"), resolved.pipeline_parallel_size
     experts = 1
     if _value(result, "enable_expert_parallel"):
         experts = copies * _value(result, "tensor_parallel_size")
+    partition = layer_partition_of(resolved)
+    layers = result.deployment.spec.num_layers
+    first = resolved.engine is EngineGeneration.V0
+    # V0 without chunked prefill schedules prompts first and alone (core/scheduler.py
+    # ``_schedule_default``)
+    alone = first and not _value(result, "enable_chunked_prefill", False)
     return Terms(
         engine="vllm",
-        layout=_layout(result, copies=copies, experts=experts),
+        layout=_layout(
+            result,
+            copies=copies,
+            experts=experts,
+            stage_layers=tuple(
+                len(stage_layers(layers, stages, stage, partition)) for stage in range(stages)
+            ),
+            copies_host_weights=first,  # ``uva_offloading`` is V1's
+        ),
         replicas=1,
         token_budget=_value(result, "max_num_batched_tokens"),
         kv_dtype=_cache(result),
         cuda_graphs=not _value(result, "enforce_eager", False),
         asynchronous=_value(result, "async_scheduling", False),
+        mixes=False if alone else None,
     )
 
 
 def _sglang(result: FitResult, _: int) -> Terms:
+    from tokenroom.engines.sglang.policy import layer_partition_of  # loaded with the engine
+    from tokenroom.engines.sglang.weights import RankLayout, stage_layers
+
     chunk, most = _value(result, "chunked_prefill_size"), _value(result, "max_prefill_tokens")
+    attention = _value(result, "attn_dp_size", 1)
+    ranks = RankLayout(
+        pp=_value(result, "pipeline_parallel_size"),
+        layer_partition=layer_partition_of(result.deployment.resolved),
+    )
+    layers = result.deployment.spec.num_layers
     return Terms(
         engine="sglang",
-        layout=_layout(result, experts=_value(result, "ep_size")),
-        replicas=_value(result, "dp_size"),
+        layout=_layout(
+            result,
+            attention_copies=attention,
+            experts=_value(result, "ep_size"),
+            stage_layers=tuple(
+                len(stage_layers(layers, replace(ranks, pp_rank=stage)))
+                for stage in range(ranks.pp)
+            ),
+            copies_host_weights=True,
+        ),
+        replicas=1 if attention > 1 else _value(result, "dp_size"),
         token_budget=min(chunk, most) if chunk and chunk > 0 else most,
         kv_dtype=_cache(result),
         cuda_graphs=True,
@@ -119,6 +171,8 @@ def _sglang_overlaps(result: FitResult) -> bool:
     With drafts its second worker does: the default since 0.5.11, of trees since 0.5.14
     (``server_args.py``, ``SGLANG_ENABLE_SPEC_V2``; ``spec_info.py``).
     """
+    from tokenroom.engines.sglang.rules import version_numbers  # loaded with the engine
+
     if _value(result, "disable_overlap_schedule", False):
         return False
     resolved = result.deployment.resolved
@@ -137,7 +191,11 @@ def _tensorrt_llm(result: FitResult, input_tokens: int) -> Terms:
         )
     return Terms(
         engine="tensorrt_llm",
-        layout=_layout(result, experts=_value(result, "moe_expert_parallel_size")),
+        layout=_layout(
+            result,
+            attention_copies=result.deployment.resolved.copies,
+            experts=_value(result, "moe_expert_parallel_size"),
+        ),
         replicas=1,
         token_budget=budget,
         kv_dtype=_cache(result),

@@ -113,7 +113,7 @@ def test_known_weak_points_are_said(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, said in (
         (["--gpu", "2xl40s"], "all-reduce"),
         (["--gpu", "h100", "--engine", "llama.cpp"], "no tables of its own"),
-        (["--gpu", "h100", "--engine", "vllm@0.6.3"], "prompts alone"),
+        (["--gpu", "h100", "--set", "cpu_offload_bytes=1073741824"], "GiB of weights a GPU"),
     ):
         data = answer(capsys, "llama-3.1-8b", "--context", "8k", *arguments)
         assert said in data["warnings"][0]

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from tokenroom.errors import DeploymentError, shown
 from tokenroom.models.spec import ModelSpec
 from tokenroom.performance.operators import step_operators
-from tokenroom.performance.work import Layout, Operator, StepWork
+from tokenroom.performance.work import AFTER_BLOCKS, Layout, Operator, StepWork
 
 _BISECTIONS: Final = 60
 _PREFIX: Final = "draft."
@@ -151,4 +151,6 @@ def draft_operators(
             operator._replace(times=operator.times * further)
             for operator in step_operators(drafting.drafter, drafting.layout, after)
         ]
-    return tuple(operator._replace(name=_PREFIX + operator.name) for operator in found)
+    return tuple(
+        operator._replace(name=_PREFIX + operator.name, block=AFTER_BLOCKS) for operator in found
+    )

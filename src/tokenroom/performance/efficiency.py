@@ -31,6 +31,14 @@ NETWORK_LAUNCH_SECONDS: Final = 12e-6
 """What a collective that leaves the host takes at least, beyond one inside it: InfiniBand latency
 and proxy threads (NCCL 2.23 ``graph/tuning.cc``: 5 to 14 microseconds a hop by protocol)."""
 
+HOST_LINK_SHARE: Final = 0.88
+"""Share of the link to the host that reads of pinned memory reach: 55.6 of 63 GB/s over PCIe 5
+(README of NVIDIA nvbandwidth 0.5, ``host_to_device_memcpy_ce``)."""
+
+_HOST_LINK_RANGE: Final = (0.85, 1.25)
+"""Measured over predicted: 0.87 of a step of DeepSeek-V4.1 with 35 GiB a GPU in the host's memory
+(vLLM issue 57771), 1.22 of copies over PCIe 3 (10.5 GiB/s, lvyufeng/PocketLLM issue 156)."""
+
 _PEAKS: Final[Mapping[str, str]] = {
     "bf16": "bf16",
     "fp8": "fp8",
@@ -430,6 +438,8 @@ def tables_of_operator(
 ) -> Tables:
     """The tables behind an operator's time."""
     kind, arithmetic = operator.kind, operator.arithmetic
+    if kind is Kind.HOST_READ:
+        return Tables(efficiency.key, (), ())
     if kind in COLLECTIVES:
         return efficiency.tables[Kind.ALL_GATHER if kind is Kind.SEND else kind, ""]
     if kind in (Kind.GEMM, Kind.GROUPED_GEMM):
@@ -490,6 +500,10 @@ def collective_seconds(
     """
     kind = operator.kind
     link = efficiency.links[Kind.ALL_GATHER if kind is Kind.SEND else kind]
+    if kind is Kind.SEND and operator.ranks > per_node:
+        return NETWORK_LAUNCH_SECONDS + float(
+            operator.message_bytes / (NETWORK_BYTES_PER_SECOND * link.share)
+        )
     inside = min(operator.ranks, per_node)
     volume = sent_bytes(kind, operator.message_bytes, inside)
     seconds: float = link_seconds(link, volume, inside, link_bandwidth(accelerator))
@@ -503,6 +517,21 @@ def collective_seconds(
         outside = sent_bytes(kind, share, hosts) / (NETWORK_BYTES_PER_SECOND * link.share)
         seconds += NETWORK_LAUNCH_SECONDS * log2(hosts) + outside
     return seconds
+
+
+def host_bandwidth(accelerator: Accelerator) -> float:
+    """One direction of the link to the host, in bytes a second.
+
+    Raises:
+        HardwareError: It is not known.
+    """
+    found = accelerator.pcie_bytes_per_second
+    if found is None:
+        raise HardwareError(
+            f"pcie_bytes_per_second of {accelerator.key} is unknown, which the speed of weights in "
+            f"host memory rests on; describe the accelerator with it"
+        )
+    return found
 
 
 def operator_duration(
@@ -522,6 +551,10 @@ def operator_duration(
         HardwareError: A peak or bandwidth that it needs is not known.
     """
     times = operator.times
+    if operator.kind is Kind.HOST_READ:
+        seconds = times * operator.num_bytes / (host_bandwidth(accelerator) * HOST_LINK_SHARE)
+        low, high = _HOST_LINK_RANGE
+        return Duration(seconds, seconds * low, seconds * high, "communication")
     tables = tables_of_operator(efficiency, operator, accelerator)
     spread = efficiency.spread
     for out in beyond_fit(efficiency, operator, tables, per_node):

@@ -19,6 +19,11 @@ ten rows on their side (``scripts/compare_speed.py --host``; of llama.cpp the sh
 llama-bench's, ``scripts/compare_tables.py --host``). Less than the host's part cannot be spared.
 ``prepare_range_seconds`` goes from nothing to the shortest step that was measured of the engine,
 which its host cannot have taken longer to prepare.
+
+``pipelines_chunks``: vLLM counts a chunk's tokens as computed once it is scheduled (0.33
+v1/core/sched/scheduler.py ``_update_after_schedule``), SGLang goes on with the chunked request in
+the next micro-batch (0.5.23 scheduler_pp_mixin.py); TensorRT-LLM leaves out requests in flight
+(1.2 pyexecutor/py_executor.py ``inflight_req_ids``).
 """
 
 from __future__ import annotations
@@ -39,6 +44,8 @@ class HostCost(NamedTuple):
         overlap_seconds: How much of a kernel's start the kernel before it hides when a graph is
             replayed (programmatic dependent launch, CUDA programming guide 12, section 6.2).
         mixes: Prompts and decoding requests share steps; otherwise prompts go first, alone.
+        pipelines_chunks: The next chunk of a prompt enters a pipeline while the one before is in
+            it; otherwise each passes all stages first.
         request_seconds: From the arrival of a request to the engine and back to the client:
             HTTP and queues between processes.
         token_seconds: Tokenising and copying a prompt, for each of its tokens.
@@ -54,6 +61,7 @@ class HostCost(NamedTuple):
     kernel_seconds: float
     overlap_seconds: float
     mixes: bool
+    pipelines_chunks: bool
     request_seconds: float
     token_seconds: float
     verify_seconds: float
@@ -70,6 +78,7 @@ COSTS: Final[dict[str, HostCost]] = {
         kernel_seconds=5e-6,
         overlap_seconds=1e-6,
         mixes=True,
+        pipelines_chunks=True,
         request_seconds=5e-3,
         token_seconds=5e-6,
         verify_seconds=0.0,
@@ -84,6 +93,7 @@ COSTS: Final[dict[str, HostCost]] = {
         kernel_seconds=5e-6,
         overlap_seconds=0.0,
         mixes=False,
+        pipelines_chunks=True,
         request_seconds=15e-3,
         token_seconds=5e-6,
         verify_seconds=3.2e-3,
@@ -98,6 +108,7 @@ COSTS: Final[dict[str, HostCost]] = {
         kernel_seconds=5e-6,
         overlap_seconds=2e-6,
         mixes=True,
+        pipelines_chunks=False,
         request_seconds=30e-3,
         token_seconds=1e-6,
         verify_seconds=0.0,
@@ -112,6 +123,7 @@ COSTS: Final[dict[str, HostCost]] = {
         kernel_seconds=1e-6,
         overlap_seconds=0.0,
         mixes=True,
+        pipelines_chunks=True,
         request_seconds=1e-3,
         token_seconds=0.0,
         verify_seconds=0.0,

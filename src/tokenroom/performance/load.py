@@ -157,6 +157,7 @@ def speed(
     cuda_graphs: bool = True,
     asynchronous: bool = True,
     drafting: Drafting | None = None,
+    mixes: bool | None = None,
 ) -> Speed:
     """TTFT, TPOT and throughput of one replica under a load.
 
@@ -182,6 +183,7 @@ def speed(
         cuda_graphs: Decode steps are replayed from graphs.
         asynchronous: The host prepares a step while the accelerators run the one before.
         drafting: How tokens are drafted, so that a step yields several of a request; None for one.
+        mixes: Prompts share steps with decoding requests; what the engine does when None.
 
     Raises:
         DeploymentError: The layout does not divide the model, or it has parts whose speed is not
@@ -189,6 +191,7 @@ def speed(
         HardwareError: A peak or bandwidth that it needs is not known.
     """
     host = host_cost(engine)
+    mixed = host.mixes if mixes is None else mixes
     copies, stages = layout.data_parallel_size, layout.pipeline_parallel_size
     isl, osl = load.input_tokens, load.output_tokens
     clients = load.concurrency / copies
@@ -231,37 +234,46 @@ def speed(
 
     _, pieces = _chunks(isl, max_num_batched_tokens)
     most = max(1.0, max_num_batched_tokens * pieces / isl)  # chunks that one step holds
-    bound = most * turns * stages / pieces if host.mixes else admitted  # prompts keep no more busy
+    bound = most * turns * stages / pieces if mixed else admitted  # prompts keep no more busy
     decoding = min(admitted, bound)
     for _ in range(_ROUNDS):
         arrivals = decoding / stages / turns * pieces  # chunks of prompts a step, on average
         busy = 1 - exp(-arrivals)  # share of steps with any, when they end independently
         together = min(arrivals / busy, most)
         decode = step(0, decoding)
-        prefill = step(together, decoding if host.mixes else 0)
+        prefill = step(together, decoding if mixed else 0)
         extra = arrivals / together
-        kept = 1 - extra if host.mixes else 1.0  # decode steps beside those with prompts
+        groups = min(float(stages), decoding)  # of requests, in the pipeline at once
+        kept = 1 - extra if mixed else 1.0  # decode steps beside those with prompts
         times = [
             extra * with_prompts + kept * plain
-            for with_prompts, plain in zip(_range(prefill), _range(decode), strict=True)
+            for with_prompts, plain in zip(
+                _cycle(prefill, groups), _cycle(decode, groups), strict=True
+            )
         ]
+        behind = 1.0  # what each further chunk of a prompt adds, of a whole step
+        if stages > 1 and host.pipelines_chunks:
+            behind = prefill.stage_seconds / prefill.seconds
         waits = [
-            pieces * own + (admission_steps + ahead) * between + arrival
+            (1 + (pieces - 1) * behind) * own + (admission_steps + ahead) * between + arrival
             for own, between in zip(_range(prefill), times, strict=True)
         ]
         decoding = max(1.0, admitted * (turns * times[0]) / (turns * times[0] + waits[0]))
         if decoding > bound:  # prompts are the narrow place, and the others wait for them
             decoding = bound
             waits = [turns * between * (admitted / bound - 1) for between in times]
-    in_step = not (host.mixes or load.lengths_vary)
+    in_step = not (mixed or load.lengths_vary)
     alone = step(1, 0) if in_step or load.waves is not None else prefill
     if in_step:
         queue = (admitted - 1) / 2  # prompts before and after one's own, on average
         times = [
-            plain + queue * pieces * own / turns
-            for own, plain in zip(_range(alone), _range(decode), strict=True)
+            plain + queue * pieces * each / turns
+            for each, plain in zip(_stage_range(alone, stages), _cycle(decode, groups), strict=True)
         ]
-        waits = [(queue + 1) * pieces * own + arrival for own in _range(alone)]
+        waits = [
+            own + ((queue + 1) * pieces - 1) * each + arrival
+            for own, each in zip(_range(alone), _stage_range(alone, stages), strict=True)
+        ]
         decoding = admitted
     times = [
         between / gained
@@ -271,7 +283,7 @@ def speed(
     rounds = (clients - admitted) / admitted  # of requests that one in the queue waits for
     share = 0.0 if load.waves is None or in_step else 1 / load.waves
     # all first prompts come at once: the mean one waits for half of the others
-    first = (clients - 1) / 2 * pieces * alone.seconds
+    first = (clients - 1) / 2 * pieces * _stage_range(alone, stages)[0]
     firsts = [
         wait + (wait + (osl - 1) * between) * rounds + share * first
         for wait, between in zip(waits, times, strict=True)
@@ -297,3 +309,23 @@ def speed(
 
 def _range(step: StepTime) -> tuple[float, float, float]:
     return step.seconds, step.low_seconds, step.high_seconds
+
+
+def _cycle(step: StepTime, groups: float) -> tuple[float, float, float]:
+    """Seconds from one step of a group of requests to its next, in a pipeline of such groups.
+
+    The group passes every stage; where ``groups`` follow each other, the slowest stage lets each of
+    them through once in that time. Engines keep as many as there are stages (vLLM 0.33
+    ``max_concurrent_batches``, SGLang 0.5.23 ``pp_loop_size``, TensorRT-LLM ``num_micro_batches``).
+    """
+    return _scaled(step, max(1.0, groups * step.stage_seconds / step.seconds))
+
+
+def _stage_range(step: StepTime, stages: int) -> tuple[float, float, float]:
+    """Seconds until the next group may follow: the whole step, or the slowest stage's part."""
+    return _scaled(step, step.stage_seconds / step.seconds if stages > 1 else 1.0)
+
+
+def _scaled(step: StepTime, factor: float) -> tuple[float, float, float]:
+    value, low, high = _range(step)
+    return value * factor, low * factor, high * factor

@@ -6,6 +6,7 @@ Everything that depends on the model and its division alone is counted once and 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log, sqrt
@@ -22,7 +23,14 @@ from tokenroom.performance.matrices import (
     layer_experts,
     layer_matrices,
 )
-from tokenroom.performance.work import Kind, Layout, Operator, StepWork
+from tokenroom.performance.work import (
+    BEFORE_BLOCKS,
+    BETWEEN_STAGES,
+    Kind,
+    Layout,
+    Operator,
+    StepWork,
+)
 
 _SAMPLER_PASSES: Final = 3
 """Times the float32 logits cross memory: conversion writes them, softmax or argmax reads them,
@@ -71,12 +79,14 @@ class ModelPlan:
         vocab_size: Rows of logits over all ranks, padded.
         layers: Its kinds of blocks.
         head: The output projection.
+        stages: Blocks of each kind in each stage.
     """
 
     hidden_size: int
     vocab_size: int
     layers: tuple[LayerPlan, ...]
     head: Matrix | None
+    stages: tuple[tuple[int, ...], ...]
 
 
 @lru_cache(maxsize=64)
@@ -100,7 +110,26 @@ def model_plan(spec: ModelSpec, layout: Layout) -> ModelPlan:
         vocab_size=-(-rows // VOCAB_MULTIPLE) * VOCAB_MULTIPLE,
         layers=tuple(_layer_plan(spec, layer, times, layout) for layer, times in spec.layer_kinds),
         head=None if head is None else head_matrix(head, spec.dtype, tp),
+        stages=_stages(spec, layout),
     )
+
+
+def _stages(spec: ModelSpec, layout: Layout) -> tuple[tuple[int, ...], ...]:
+    """How many blocks of each kind every stage has."""
+    count = layout.pipeline_parallel_size
+    each, rest = divmod(spec.num_layers, count)
+    sizes = layout.stage_layers or tuple(each + (stage < rest) for stage in range(count))
+    if sum(sizes) != spec.num_layers:
+        raise DeploymentError(
+            f"stage_layers adds up to {sum(sizes)} blocks; {spec.name} has {spec.num_layers}"
+        )
+    kinds = [id(layer) for layer, _ in spec.layer_kinds]
+    found, first = [], 0
+    for size in sizes:
+        blocks = [id(layer) for layer in spec.layers[first : first + size]]
+        found.append(tuple(blocks.count(kind) for kind in kinds))
+        first += size
+    return tuple(found)
 
 
 def _layer_plan(spec: ModelSpec, layer: Layer, times: int, layout: Layout) -> LayerPlan:
@@ -198,16 +227,68 @@ def step_operators(
         return ()
     plan = model_plan(spec, layout)
     cache = kv_dtype or spec.kv_cache_dtype or spec.dtype
-    found = [_memory("embedding", 1, 2 * work.tokens * plan.hidden_size * ACTIVATION_BYTES)]
-    for layer in plan.layers:
-        found += _block(plan, layer, layout, work, cache)
-    found += _output(plan, layout, work)
-    stages = layout.pipeline_parallel_size
-    if stages > 1:
-        found.append(
-            _message(Kind.SEND, stages - 1, work.tokens * plan.hidden_size * ACTIVATION_BYTES, 2)
-        )
-    return tuple(found)
+    embedding = _memory("embedding", 1, 2 * work.tokens * plan.hidden_size * ACTIVATION_BYTES)
+    found = [embedding._replace(block=BEFORE_BLOCKS)]
+    share = host_share(plan, layout)
+    for kind, layer in enumerate(plan.layers):
+        block = _block(plan, layer, layout, work, cache)
+        if share:
+            block.append(_host_read(layer, layout, work, share))
+        found += [operator._replace(block=kind) for operator in block]
+    found += _output(plan, layout, work)  # after the blocks, as operators are by default
+    return (*found, *_sends(plan, layout, work))
+
+
+def _sends(plan: ModelPlan, layout: Layout, work: StepWork) -> Iterator[Operator]:
+    """Hidden states from each stage to the next: inside a host, and over the network."""
+    message = work.tokens * plan.hidden_size * ACTIVATION_BYTES
+    boundaries = layout.pipeline_parallel_size - 1
+    outside = boundaries - sum(
+        stage * layout.expert_ranks // layout.per_node
+        == (stage + 1) * layout.expert_ranks // layout.per_node
+        for stage in range(boundaries)
+    )
+    for times, ranks in ((boundaries - outside, 2), (outside, 2 * layout.per_node)):
+        if times:
+            yield _message(Kind.SEND, times, message, ranks)._replace(block=BETWEEN_STAGES)
+
+
+def host_share(plan: ModelPlan, layout: Layout) -> float:
+    """Share of the blocks' weights on a rank that stays in the host's memory."""
+    if not layout.host_weight_bytes:
+        return 0.0
+    weights = sum(layer.times * _block_bytes(layer) for layer in plan.layers)
+    return min(1.0, layout.host_weight_bytes * layout.pipeline_parallel_size / weights)
+
+
+def _block_bytes(layer: LayerPlan) -> float:
+    experts = layer.experts
+    routed = 0.0 if experts is None else experts.local * experts.expert_bytes
+    return routed + sum(matrix.weight_bytes for matrix in layer.matrices)
+
+
+def _host_read(layer: LayerPlan, layout: Layout, work: StepWork, share: float) -> Operator:
+    """What a block's kernels read over the link to the host, or what is copied before them.
+
+    vLLM since 0.8.3 lets kernels read pinned host memory (offloader/uva.py): of experts only those
+    that tokens chose. Before, and in SGLang (utils/offloader.py ``OffloaderV1``), every parameter
+    is copied on the stream that then computes, so nothing is hidden.
+    """
+    moved = float(sum(matrix.weight_bytes for matrix in layer.matrices))
+    experts = layer.experts
+    if experts is not None:
+        count: float = experts.local
+        if not layout.copies_host_weights:
+            count = experts.touched(work.tokens + work.other_tokens)
+        moved += count * experts.expert_bytes
+    return Operator(
+        name="host_weights",
+        kind=Kind.HOST_READ,
+        arithmetic="bf16",
+        times=layer.times,
+        flops=0,
+        num_bytes=share * moved,
+    )
 
 
 def _memory(name: str, times: int, num_bytes: float) -> Operator:

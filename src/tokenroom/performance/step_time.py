@@ -21,8 +21,14 @@ from tokenroom.performance.efficiency import (
     tables_of_operator,
 )
 from tokenroom.performance.host import HostCost, host_cost
-from tokenroom.performance.operators import step_operators
-from tokenroom.performance.work import Layout, Operator, StepWork
+from tokenroom.performance.operators import ModelPlan, model_plan, step_operators
+from tokenroom.performance.work import (
+    AFTER_BLOCKS,
+    BEFORE_BLOCKS,
+    Layout,
+    Operator,
+    StepWork,
+)
 
 
 class Share(NamedTuple):
@@ -48,6 +54,7 @@ class StepTime:
         high_seconds: Upper end.
         device_seconds: The operators alone.
         host_seconds: The host's part alone.
+        stage_seconds: The operators of the slowest stage of a pipeline; all of them without one.
         operators: Time by operator, longest first.
         limiter: What holds the most time: ``"compute"``, ``"bandwidth"``, ``"communication"``,
             ``"launch"`` or ``"host"``.
@@ -62,6 +69,7 @@ class StepTime:
     high_seconds: float
     device_seconds: float
     host_seconds: float
+    stage_seconds: float
     operators: Mapping[str, Share]
     limiter: str
     tables_of: str
@@ -184,6 +192,7 @@ def step_time(
         cuda_graphs and not work.prefill,
         asynchronous,
         drafting,
+        model_plan(spec, layout) if layout.pipeline_parallel_size > 1 else None,
     )
 
 
@@ -197,12 +206,14 @@ def _timed(
     replayed: bool,
     asynchronous: bool,
     drafting: Drafting | None,
+    plan: ModelPlan | None,
 ) -> StepTime:
     per_node = layout.per_node
     device = low = high = 0.0
     launches = 0
     limits: dict[str, dict[str, float]] = {}
     totals: dict[str, float] = {}
+    by_block: dict[int, float] = {}
     overlap = host.overlap_seconds if replayed else 0.0
     for operator in operators:
         took = operator_duration(efficiency, operator, accelerator, per_node, overlap)
@@ -211,6 +222,8 @@ def _timed(
         low += took.low_seconds
         high += took.high_seconds
         launches += operator.times
+        if plan is not None:
+            by_block[operator.block] = by_block.get(operator.block, 0.0) + seconds
         totals[limiter] = totals.get(limiter, 0.0) + seconds
         by_limiter = limits.setdefault(name, {})
         by_limiter[limiter] = by_limiter.get(limiter, 0.0) + seconds
@@ -240,9 +253,27 @@ def _timed(
         high_seconds=busy + wait + above,
         device_seconds=device,
         host_seconds=hosted,
+        stage_seconds=device if plan is None else _slowest_stage(plan, by_block),
         operators=dict(sorted(shares_of.items(), key=lambda item: -item[1].seconds)),
         limiter=max(totals, key=totals.__getitem__),
         tables_of=efficiency.key,
         borrowed=efficiency.key != accelerator.key,
         work=work,
     )
+
+
+def _slowest_stage(plan: ModelPlan, by_block: Mapping[int, float]) -> float:
+    """Seconds of the stage that takes longest: its blocks, and what the first and last have."""
+    last = len(plan.stages) - 1
+    found = []
+    for stage, counts in enumerate(plan.stages):
+        seconds = sum(
+            by_block.get(kind, 0.0) * count / plan.layers[kind].times
+            for kind, count in enumerate(counts)
+        )
+        if stage == 0:
+            seconds += by_block.get(BEFORE_BLOCKS, 0.0)
+        if stage == last:
+            seconds += by_block.get(AFTER_BLOCKS, 0.0)
+        found.append(seconds)
+    return max(found)

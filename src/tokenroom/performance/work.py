@@ -28,6 +28,12 @@ class Kind(StrEnum):
     REDUCE_SCATTER = "reduce_scatter"
     ALL_TO_ALL = "all_to_all"
     SEND = "send"
+    HOST_READ = "host_read"  # weights that stay in the host's memory, over the link to it
+
+
+BEFORE_BLOCKS: Final = -1
+AFTER_BLOCKS: Final = -2
+BETWEEN_STAGES: Final = -3
 
 
 _PRODUCT = ("rows", "columns", "depth")
@@ -75,6 +81,8 @@ class Operator(NamedTuple):
             sequence, head width, keys (tokens), heads of all sequences. Decode attention: query
             heads a KV head, keys, 1 (keys are split over pieces), KV heads of all sequences. Empty
             for collectives and memory kernels.
+        block: Which kind of block it belongs to, by its place in the model's plan; or
+            :data:`BEFORE_BLOCKS`, :data:`AFTER_BLOCKS`, :data:`BETWEEN_STAGES`.
     """
 
     name: str
@@ -86,6 +94,7 @@ class Operator(NamedTuple):
     message_bytes: float = 0.0
     ranks: int = 1
     shape: tuple[float, ...] = ()
+    block: int = -2
 
 
 class Chunk(NamedTuple):
@@ -163,9 +172,14 @@ class Layout:
         expert_parallel_size: Ranks that whole experts are dealt to; they are divided by tensor
             parallelism over the rest.
         per_node: Accelerators in one host; wider groups cross the network.
+        stage_layers: Blocks of each stage; even ones when None.
+        host_weight_bytes: Weights of the blocks that each rank keeps in the host's memory.
+        copies_host_weights: They are copied whole before each block, experts that no token
+            chose included; otherwise kernels read what they need of them over the link.
 
     Raises:
-        DeploymentError: A size is not positive, or the experts' ranks do not divide.
+        DeploymentError: A size is not positive, the experts' ranks do not divide, or the stages'
+            blocks are not as many as there are stages.
     """
 
     tensor_parallel_size: int = 1
@@ -173,6 +187,9 @@ class Layout:
     data_parallel_size: int = 1
     expert_parallel_size: int = 1
     per_node: int = 8
+    stage_layers: tuple[int, ...] | None = None
+    host_weight_bytes: int = 0
+    copies_host_weights: bool = False
 
     def __post_init__(self) -> None:
         for name in (
@@ -189,6 +206,12 @@ class Layout:
             raise DeploymentError(
                 f"expert_parallel_size {self.expert_parallel_size} does not divide the "
                 f"{self.expert_ranks} ranks of a stage; choose a divisor"
+            )
+
+        if self.stage_layers is not None and len(self.stage_layers) != self.pipeline_parallel_size:
+            raise DeploymentError(
+                f"stage_layers has {len(self.stage_layers)} counts; give one for each of the "
+                f"{self.pipeline_parallel_size} stages"
             )
 
     @property

@@ -126,10 +126,11 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "llama.cpp 没有自己的算子表：与 HBM 显卡上的实测相比，解码最多偏快 1.6 倍，"
         "预填充最多偏快 4 倍",
     ),
-    "speed.unchunked": (
-        "without chunked prefill this version runs prompts alone, while the figures let them share "
-        "steps with decoding requests",
-        "未启用分块预填充时，该版本单独运行提示；而此处按提示与解码请求共用一步计算",
+    "speed.host_weights": (
+        "{size} of weights a GPU stay in the host's memory; every step moves what it needs of them "
+        "over PCIe, which one figure of NVIDIA's nvbandwidth and two reports set the time of",
+        "每张 GPU 有 {size} 权重留在主机内存；每一步都要经 PCIe 搬运所需部分，"
+        "其耗时依据 NVIDIA nvbandwidth 的一个数值和两份报告",
     ),
     "speed.l40s_all_reduce": (
         "all-reduce by the tables of the L40S came out about three times too slow against "

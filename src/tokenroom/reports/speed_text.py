@@ -15,7 +15,7 @@ from tokenroom.reports.fit_text import fit_title, verdict_reason
 from tokenroom.reports.messages import Language, message, notice_text
 from tokenroom.serving_speed import Range, ServingSpeed
 from tokenroom.step_ledger import OperatorLine, StepLedger
-from tokenroom.units import MIB
+from tokenroom.units import MIB, format_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,9 +128,9 @@ def speed_warnings(result: ServingSpeed, language: Language) -> list[str]:
             message("speed.partly_borrowed", language, gpu=_gpu_name(main.tables_of), other=names)
         )
     found.extend(_outside(result, language))
-    chunked = result.fit.deployment.settings.get("enable_chunked_prefill")
-    if result.terms.engine == "vllm" and chunked is not None and not chunked.value:
-        found.append(message("speed.unchunked", language))
+    if result.terms.layout.host_weight_bytes:
+        size = format_bytes(result.terms.layout.host_weight_bytes)
+        found.append(message("speed.host_weights", language, size=size))
     reduced = [line for line in result.decode.lines if line.name == "all_reduce"]
     if any(source.startswith("l40s: ") for line in reduced for source in line.sources):
         found.append(message("speed.l40s_all_reduce", language))

@@ -322,7 +322,12 @@ def _notices(
     return tuple(found)
 
 
-def _partition(resolved: ResolvedSettings) -> tuple[int, ...] | None:
+def layer_partition_of(resolved: ResolvedSettings) -> tuple[int, ...] | None:
+    """Blocks of each pipeline stage that ``SGLANG_PP_LAYER_PARTITION`` asks for, None without it.
+
+    Raises:
+        DeploymentError: It holds no whole numbers.
+    """
     text = resolved.environment.get("SGLANG_PP_LAYER_PARTITION")
     if not text:
         return None
@@ -346,7 +351,7 @@ def _layout(resolved: ResolvedSettings, rank: int) -> RankLayout:
         ep=resolved.ep_size,
         head_tp=resolved.head_tp_size,
         embedding_tp=1 if resolved.attention_dp_size > 1 else resolved.tp_size,
-        layer_partition=_partition(resolved),
+        layer_partition=layer_partition_of(resolved),
     )
 
 

@@ -152,7 +152,12 @@ def _captures(graphs: GraphEstimate) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _partition(resolved: ResolvedSettings) -> tuple[int, ...] | None:
+def layer_partition_of(resolved: ResolvedSettings) -> tuple[int, ...] | None:
+    """Blocks of each pipeline stage that ``VLLM_PP_LAYER_PARTITION`` asks for, None without it.
+
+    Raises:
+        DeploymentError: It holds no whole numbers.
+    """
     text = resolved.environment.get("VLLM_PP_LAYER_PARTITION")
     if not text:
         return None
@@ -178,7 +183,7 @@ def _weights(deployment: Deployment, rules: VersionRules, rank: int) -> dict[str
         dp=resolved.data_parallel_size,
         pcp=resolved.prefill_context_parallel_size,
         expert_parallel=resolved.enable_expert_parallel,
-        layer_partition=_partition(resolved),
+        layer_partition=layer_partition_of(resolved),
     )
     weighed = spec
     if resolved.asked.enable_eplb and resolved.asked.num_redundant_experts:
@@ -259,7 +264,7 @@ def layout_of(deployment: Deployment) -> PoolLayout:
             tensor_parallel_size=resolved.tensor_parallel_size,
             pipeline_parallel_size=resolved.pipeline_parallel_size,
             decode_context_parallel_size=resolved.decode_context_parallel_size,
-            layer_partition=_partition(resolved),
+            layer_partition=layer_partition_of(resolved),
             block_size=resolved.block_size,
             kv_cache_dtype=resolved.kv_cache_dtype,
             model_dtype=resolved.dtype,

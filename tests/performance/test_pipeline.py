@@ -1,0 +1,127 @@
+"""Pipelines, weights in host memory and prompts that run alone."""
+
+from dataclasses import replace
+
+import pytest
+
+from tokenroom.errors import DeploymentError, HardwareError
+from tokenroom.hardware.catalogue import find_accelerator
+from tokenroom.models.resolve import load_model
+from tokenroom.performance.efficiency import HOST_LINK_SHARE
+from tokenroom.performance.load import Load, Speed, speed
+from tokenroom.performance.operators import host_share, model_plan, step_operators
+from tokenroom.performance.step_time import step_time
+from tokenroom.performance.work import Kind, Layout, StepWork
+
+H100 = find_accelerator("h100")
+LLAMA = load_model("llama-3.3-70b")
+MIXTRAL = load_model("mixtral-8x7b")
+DECODE = StepWork(decode_sequences=16, decode_context_tokens=1000)
+
+
+def served(layout: Layout, clients: int, **given: object) -> Speed:
+    load = Load(input_tokens=1000, output_tokens=300, concurrency=clients)
+    return speed(LLAMA, layout, H100, load, engine="vllm", **given)  # type: ignore[arg-type]
+
+
+def test_stages_hold_all_blocks_and_the_slowest_is_known() -> None:
+    even = Layout(tensor_parallel_size=2, pipeline_parallel_size=4)
+    assert [sum(stage) for stage in model_plan(LLAMA, even).stages] == [20, 20, 20, 20]
+    step = step_time(LLAMA, even, H100, DECODE)
+    assert step.device_seconds / 4 < step.stage_seconds < step.device_seconds / 3
+    skewed = Layout(tensor_parallel_size=2, pipeline_parallel_size=4, stage_layers=(10, 10, 10, 50))
+    slower = step_time(LLAMA, skewed, H100, DECODE)
+    assert slower.seconds == pytest.approx(step.seconds)
+    assert slower.stage_seconds > 2 * step.stage_seconds
+    alone = step_time(LLAMA, Layout(tensor_parallel_size=2), H100, DECODE)
+    assert alone.stage_seconds == alone.device_seconds
+
+
+def test_wrong_stages_are_refused() -> None:
+    with pytest.raises(DeploymentError, match="give one for each of the 2 stages"):
+        Layout(pipeline_parallel_size=2, stage_layers=(80,))
+    layout = Layout(pipeline_parallel_size=2, stage_layers=(40, 41))
+    with pytest.raises(DeploymentError, match=r"adds up to 81 blocks; .* has 80"):
+        step_time(LLAMA, layout, H100, DECODE)
+
+
+def test_the_slowest_stage_limits_only_a_full_pipeline() -> None:
+    """One request passes all stages; with many each waits for the others at the slowest."""
+    even = Layout(tensor_parallel_size=2, pipeline_parallel_size=4)
+    skewed = Layout(tensor_parallel_size=2, pipeline_parallel_size=4, stage_layers=(10, 10, 10, 50))
+    one = served(even, 1), served(skewed, 1)
+    assert one[1].tpot_seconds == pytest.approx(one[0].tpot_seconds, rel=0.01)
+    many = served(even, 64), served(skewed, 64)
+    assert many[1].tpot_seconds > 2 * many[0].tpot_seconds
+    assert many[1].output_tokens_per_second < 0.6 * many[0].output_tokens_per_second
+
+
+def test_chunks_of_a_prompt_follow_each_other_where_the_engine_lets_them() -> None:
+    layout = Layout(pipeline_parallel_size=8)
+    load = Load(input_tokens=32_000, output_tokens=10, concurrency=1)
+    vllm = speed(LLAMA, layout, H100, load, engine="vllm").ttft_seconds
+    tensorrt = speed(LLAMA, layout, H100, load, engine="tensorrt_llm").ttft_seconds
+    assert tensorrt > 2 * vllm
+
+
+def test_stages_in_other_hosts_are_reached_over_the_network() -> None:
+    inside = Layout(tensor_parallel_size=4, pipeline_parallel_size=2)
+    outside = Layout(tensor_parallel_size=8, pipeline_parallel_size=4, per_node=16)
+
+    def sends(layout: Layout) -> list[tuple[int, int]]:
+        found = step_operators(LLAMA, layout, DECODE)
+        return [(op.times, op.ranks) for op in found if op.kind is Kind.SEND]
+
+    assert sends(inside) == [(1, 2)]
+    assert sends(outside) == [(2, 2), (1, 32)]
+    near, far = (
+        step_time(LLAMA, layout, H100, DECODE).operators["send"].seconds
+        for layout in (
+            Layout(tensor_parallel_size=8, pipeline_parallel_size=2, per_node=16),
+            Layout(tensor_parallel_size=8, pipeline_parallel_size=2, per_node=8),
+        )
+    )
+    assert far > near
+
+
+def test_weights_in_host_memory_cross_the_link_each_step() -> None:
+    kept = 20 * 2**30
+    layout = Layout(tensor_parallel_size=2, host_weight_bytes=kept)
+    step = step_time(LLAMA, layout, H100, DECODE)
+    assert H100.pcie_bytes_per_second is not None
+    moved = step.operators["host_weights"].seconds * H100.pcie_bytes_per_second * HOST_LINK_SHARE
+    assert moved == pytest.approx(kept, rel=1e-3)
+    assert step.limiter == "communication"
+    plain = step_time(LLAMA, Layout(tensor_parallel_size=2), H100, DECODE)
+    assert step.seconds == pytest.approx(
+        plain.seconds + step.operators["host_weights"].seconds, rel=1e-6
+    )
+    everything = Layout(tensor_parallel_size=2, host_weight_bytes=2**40)
+    assert host_share(model_plan(LLAMA, everything), everything) == 1
+
+
+def test_kernels_read_chosen_experts_only_and_copies_read_all() -> None:
+    work = StepWork(decode_sequences=1, decode_context_tokens=100)
+
+    def moved(*, copies: bool) -> float:
+        layout = Layout(host_weight_bytes=40 * 2**30, copies_host_weights=copies)
+        operators = step_operators(MIXTRAL, layout, work)
+        return sum(op.times * op.num_bytes for op in operators if op.kind is Kind.HOST_READ)
+
+    assert moved(copies=True) == pytest.approx(40 * 2**30, rel=1e-3)
+    assert moved(copies=False) < 0.35 * moved(copies=True)  # two of eight experts
+
+
+def test_a_link_to_the_host_must_be_known() -> None:
+    gpu = replace(H100, pcie_bytes_per_second=None)
+    with pytest.raises(HardwareError, match="pcie_bytes_per_second of h100-sxm-80gb is unknown"):
+        step_time(MIXTRAL, Layout(host_weight_bytes=2**30), gpu, DECODE)
+
+
+def test_prompts_that_run_alone_hold_up_decoding_more() -> None:
+    """The same work, but steps with prompts bring nobody a token."""
+    layout = Layout(tensor_parallel_size=4)
+    mixed, alone = served(layout, 64), served(layout, 64, mixes=False)
+    assert alone.tpot_seconds > mixed.tpot_seconds
+    assert alone.prefill.work.decode_sequences == 0
+    assert mixed.prefill.work.decode_sequences > 0
