@@ -2,7 +2,8 @@
 
     python scripts/write_accuracy.py ROWS
 
-ROWS is a file of rows (docs/validation.md). Causes of large errors are recorded in
+ROWS is a file of rows (docs/validation.md), to which the rows that come with the package are added
+(src/tokenroom/validation/data/*_rows.jsonl). Causes of large errors are recorded in
 src/tokenroom/validation/data/explanations.json; a figure beyond 15% without one is listed as such.
 """
 
@@ -24,6 +25,7 @@ from tokenroom.validation.statistics import by_class, percentile
 from tokenroom.validation.validate import Unpredicted, Validation, validate
 
 TARGET = Path(__file__).parent.parent / "docs" / "accuracy.md"
+BUNDLED = Path(__file__).parent.parent / "src" / "tokenroom" / "validation" / "data"
 LARGE_PCT = 15
 SMALL_DIFFERENCE_GIB = 0.05
 INTRODUCTION = """\
@@ -33,6 +35,10 @@ How far predictions are from what engines printed, over rows of measurements tha
 by people who ran them (`docs/validation.md` says what a row is). Everything here is written by
 `python scripts/write_accuracy.py ROWS`, from the same code as `tokenroom validate ROWS`.
 
+Two sets of rows: a collection that is not distributed, and rows that this project collected itself
+and carries with it, for an engine of which that collection has few
+([listed below](#rows-of-this-project)).
+
 ## Summary
 
 Errors are in percent of the printed figure, over rows of grades A and B.
@@ -40,7 +46,8 @@ Errors are in percent of the printed figure, over rows of grades A and B.
 READING = """\
 **How to read this.** Every prediction is made from the model, the GPU, the engine's version and the
 flags alone; only `kv_tokens_from_kv_gib` starts from the memory that the engine itself says it has
-for its cache. Causes of errors were looked for, and rules corrected, with some of these rows in
+for its cache, and `kv_tokens_from_avail_for_kv_gib` from what TensorRT-LLM says is free before it
+takes its share. Causes of errors were looked for, and rules corrected, with some of these rows in
 hand: the figures describe how well the model fits them and are no blind test. For the tokens of a
 pool the median is what to expect of a version and kind of model that was measured; the worst value
 stands for a row listed below with its cause.
@@ -53,6 +60,7 @@ their difference in GiB.
 SUMMARY = {
     "tokens of the pool": "kv_tokens",
     "tokens from the printed memory": "kv_tokens_from_kv_gib",
+    "tokens from the free memory printed": "kv_tokens_from_avail_for_kv_gib",
     "memory of the pool": "kv_gib|kv_total_mib",
     "weights": "weights_gib",
     "activation": "activation_gib|[a-z]+[0-9]_compute_mib",
@@ -139,11 +147,25 @@ def reason_lines(items: Sequence[Unpredicted]) -> Iterator[str]:
         yield f"- {reason}: {names}"
 
 
+def own_lines(rows: Sequence[Row]) -> Iterator[str]:
+    """The rows that come with the package, and where each was read."""
+    yield from ("", "## Rows of this project", "")
+    yield (
+        "`src/tokenroom/validation/data/tensorrt_llm_rows.jsonl`, which `tokenroom validate` reads "
+        "like any file: facts of public threads, posts and pages, every one found that states a "
+        "pool or what is free for it, whether it is predicted well or not."
+    )
+    yield ""
+    for row in rows:
+        note = f"; {plain(row.note)}" if row.note else ""
+        yield f"- `{row.id}` (grade {row.grade}): {row.url}{note}"
+
+
 def plain(text: str) -> str:
     return " ".join(text.split()).replace("<", "&lt;")
 
 
-def lines(found: Validation) -> Iterator[str]:
+def lines(found: Validation, own: Sequence[Row]) -> Iterator[str]:
     english = Language.ENGLISH
     yield INTRODUCTION
     yield from summary_lines(found)
@@ -170,6 +192,14 @@ def lines(found: Validation) -> Iterator[str]:
             cause = f" ({item.cause})" if item.cause else ""
             why = f": {item.explained_by}" if item.explained_by else ""
             yield f"- `{item.id}`: observed {item.observed}, predicted {item.verdict}{cause}{why}"
+    if all(item.agrees for item in found.outcomes):
+        yield "None."
+    warned = [item for item in found.outcomes if item.agrees and item.by_warning]
+    yield ""
+    yield "Failures of which only a warning beside the verdict told:"
+    yield ""
+    for item in warned:
+        yield f"- `{item.id}`: {', '.join(item.warnings)}"
     counted = by_class(item for item in found.comparisons if item.counts)
     tables = (
         ("By quantity", found.quantities, None),
@@ -200,6 +230,7 @@ def lines(found: Validation) -> Iterator[str]:
         if item.n == 1 and (item.engine, item.quantity) not in single
     ]
     yield from group_table(others, "version", english)
+    yield from own_lines(own)
 
 
 def is_large(item: Comparison) -> bool:
@@ -211,14 +242,17 @@ def main() -> int:
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2
-    read = list(read_rows(Path(sys.argv[1])))
-    bad = [item for item in read if isinstance(item, BadRow)]
-    if bad:
-        print(bad[0].reason, file=sys.stderr)
-        return 2
-    rows = [item for item in read if isinstance(item, Row)]
-    found = validate(rows, predictor=Predictor(load=known_only))
-    TARGET.write_text("\n".join(lines(found)) + "\n", encoding="utf-8")
+    given: list[Row] = []
+    own: list[Row] = []
+    paths = [(Path(sys.argv[1]), given), *((path, own) for path in BUNDLED.glob("*_rows.jsonl"))]
+    for path, rows in paths:
+        for item in read_rows(path):
+            if isinstance(item, BadRow):
+                print(item.reason, file=sys.stderr)
+                return 2
+            rows.append(item)
+    found = validate([*given, *own], predictor=Predictor(load=known_only))
+    TARGET.write_text("\n".join(lines(found, own)) + "\n", encoding="utf-8")
     missing = [
         item
         for item in found.comparisons

@@ -2,21 +2,24 @@
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenroom import fit
+from tokenroom import fit, load_model
 from tokenroom.cli.main import main
 from tokenroom.engines.tensorrt_llm.arguments import parse_command
+from tokenroom.engines.tensorrt_llm.built_engine import build_rules, runtime_terms
 from tokenroom.engines.tensorrt_llm.policy import TENSORRT_LLM
 from tokenroom.engines.tensorrt_llm.resolve import graph_batches
 from tokenroom.engines.tensorrt_llm.settings import TensorRTSettings
 from tokenroom.errors import CommandLineError, TokenroomError
 from tokenroom.fitting import FitResult
 from tokenroom.memory.rank_weights import split_layers
+from tokenroom.models.quantization.hypothetical import what_if
 from tokenroom.units import GIB, KIB, MIB
 
 HEADROOM = 0.001
@@ -24,6 +27,120 @@ HEADROOM = 0.001
 
 def trt(model: str, gpu: str, **settings: object) -> FitResult:
     return fit(model, gpu, engine="tensorrt-llm", **settings)  # type: ignore[arg-type]
+
+
+def printed_buffers(
+    model: str, version: str, sequences: int, length: int, weights: str | None, vocabulary: int
+) -> tuple[float, float]:
+    """MiB of the runtime's buffers and of the decoder's, as two log lines print them."""
+    spec = replace(load_model(model), vocab_size=vocabulary)
+    if weights is not None:
+        spec = what_if(spec, weights)
+    terms = dict(runtime_terms(spec, build_rules(version), sequences, length, 1))
+    runtime = terms.pop("step_logits") + terms.pop("sequence_tables")
+    return runtime / MIB, sum(terms.values()) / MIB
+
+
+class TestBuiltEngines:
+    @pytest.mark.parametrize(
+        ("model", "version", "sequences", "length", "weights", "vocabulary", "runtime", "decoder"),
+        [  # "Allocated ... GPU memory for runtime buffers", "... for decoder"
+            ("llama-2-7b-hf", "0.12", 256, 2048, "fp8", 32000, 43.29, 180.30),  # memory.md
+            ("llama-2-7b-hf", "0.12", 4096, 4098, "fp8", 50400, 1.14 * KIB, 4.35 * KIB),  # GPT-J
+            ("llama-3-8b-instruct", "0.13", 8, 8000, "awq", 128256, 3.44, 15.05),  # backend 577
+            ("glm-4-9b-0414", "0.13", 1, 2048, "int8", 151552, 648.06 / KIB, 2.98),  # backend 625
+            ("qwen2.5-0.5b", "0.15", 2048, 32768, "int8", 151936, 2.66 * KIB, 5.76 * KIB),  # 1188
+        ],
+    )
+    def test_buffers_are_what_five_logs_print(
+        self,
+        model: str,
+        version: str,
+        sequences: int,
+        length: int,
+        weights: str,
+        vocabulary: int,
+        runtime: float,
+        decoder: float,
+    ) -> None:
+        counted = printed_buffers(model, version, sequences, length, weights, vocabulary)
+        assert counted[0] == pytest.approx(runtime, rel=0.015)
+        assert counted[1] == pytest.approx(decoder, rel=0.002)
+
+    def test_defaults_by_release(self) -> None:
+        found = {
+            version: fit("llama-3-8b", "h100", engine=f"tensorrt-llm@{version}").deployment.resolved
+            for version in ("0.8", "0.9", "0.12", "0.16", "0.20")
+        }
+        batches = [resolved.max_batch_size for resolved in found.values()]
+        assert batches == [1, 1, 256, 2048, 2048]
+        blocks = [resolved.tokens_per_block for resolved in found.values()]
+        assert blocks == [128, 64, 64, 64, 32]
+        assert [resolved.max_seq_len for resolved in found.values()][1:3] == [2048, 8192]
+
+    def test_a_step_is_at_most_the_whole_batch(self) -> None:
+        answer = trt("qwen2.5-7b", "l4", backend="tensorrt", max_batch_size=1, context=512)
+        assert answer.deployment.resolved.max_num_tokens == 512
+
+    @pytest.mark.parametrize(("version", "starts"), [("0.10", False), ("0.11", True)])
+    def test_a_pool_below_one_request(self, version: str, starts: bool) -> None:
+        """An error up to 0.10 (tensorrtllm_backend issue 366), a shorter max_seq_len from then."""
+        answer = fit(
+            "mistral-7b-v0.1",
+            "a10g",
+            engine=f"tensorrt-llm@{version}",
+            max_batch_size=1,
+            max_num_tokens=2048,
+            max_seq_len=131072,
+        )
+        refusal = answer.plan.refusal
+        if starts:
+            assert refusal is None
+            assert answer.plan.max_model_len < 131072
+        else:
+            assert refusal is not None
+            assert refusal.cause == "kv_below_one_request"
+
+    def test_tables_are_whole_on_every_rank(self) -> None:
+        """TensorRT-LLM issue 2305: 4585 MiB of engine on each of four ranks, Llama-3-8B."""
+        answer = fit("llama-3-8b-instruct", "l40s", tp=4, engine="tensorrt-llm@0.13")
+        assert answer.plan.stages[0].weights_bytes == pytest.approx(4585 * MIB, rel=0.002)
+
+    def test_calibrated_tables_are_cut(self) -> None:
+        """tensorrtllm_backend issue 577: 2723 MiB on each of two ranks, Llama-3-8B in AWQ."""
+        answer = fit(
+            "llama-3-8b-instruct", "a100-80gb", tp=2, weights="awq", engine="tensorrt-llm@0.13"
+        )
+        assert answer.plan.stages[0].weights_bytes == pytest.approx(2723 * MIB, rel=0.01)
+
+
+class TestLengths:
+    def test_longer_than_the_model_is_lowered(self) -> None:
+        answer = trt("llama-3.1-8b", "h100", context=200_000)
+        assert answer.deployment.resolved.max_seq_len == 131072
+        assert answer.verdict == "fits_with_less"
+        assert "max_seq_len_lowered" in {notice.key for notice in answer.notices}
+
+    def test_a_prompt_is_at_most_a_step(self) -> None:
+        keys = {notice.key for notice in trt("llama-3.1-8b", "h100", context=65536).notices}
+        assert "prompt_limited" in keys
+        chunked = trt("llama-3.1-8b", "h100", context=65536, enable_chunked_prefill=True)
+        assert "prompt_limited" not in {notice.key for notice in chunked.notices}
+
+    def test_its_own_names(self, capsys: pytest.CaptureFixture[str]) -> None:
+        main(["fit", "llama-3.1-8b", "--gpu", "h100", "--engine", "tensorrt-llm"])
+        assert "The longest max_seq_len that fits" in capsys.readouterr().out
+
+    def test_a_request_too_long_is_said_to_be(self, capsys: pytest.CaptureFixture[str]) -> None:
+        command = ["fit", "llama-3.1-8b", "--gpu", "h100", "--engine", "tensorrt-llm"]
+        assert main([*command, "--context", "200000"]) == 1
+        words = " ".join(capsys.readouterr().out.split())
+        assert "takes requests of at most 131,072 tokens and refuses one of 200,000" in words
+
+
+def test_unified_memory_holds_the_page_cache() -> None:
+    assert "page_cache_in_use" in {n.key for n in trt("gpt-oss-20b", "gb10").notices}
+    assert "page_cache_in_use" not in {n.key for n in trt("gpt-oss-20b", "h100").notices}
 
 
 class TestPool:
@@ -52,11 +169,11 @@ class TestPool:
         TensorRT-LLM 2268: 21.89 GiB x 0.9 are 631 blocks of 64; 1400: 69524783104 bytes are 132608
         tokens; tensorrtllm_backend 366: 7767851008 bytes on four GPUs are 237056.
         """
-        given = trt(
+        given = fit(
             "llama-2-7b-hf",
             "a100-40gb",
+            engine="tensorrt-llm@0.13",
             kv_cache_memory_bytes=round(21.89 * GIB * 0.9),
-            backend="tensorrt",
             context=4096,
         )
         assert given.plan.kv_blocks == 631
@@ -68,9 +185,10 @@ class TestPool:
 
     def test_from_flags_alone(self) -> None:
         """TensorRT-LLM issue 224: Llama-2-7B on A10, batch 25, output 4096, fraction 0.95."""
-        answer = trt(
+        answer = fit(
             "llama-2-7b-hf",
             "a10",
+            engine="tensorrt-llm@0.5.0",
             util=0.95,
             dtype="float16",
             max_batch_size=25,
@@ -244,6 +362,8 @@ class TestCommands:
         assert parsed.settings.backend == "tensorrt"
         assert (parsed.settings.dtype, parsed.settings.tokens_per_block) == ("float16", 16)
         answer = fit("mistral-7b-v0.1", "a10g", tp=4, engine="tensorrt-llm@0.8")
+        assert "build_may_not_start" in {notice.key for notice in answer.notices}
+        answer = fit("mistral-7b-v0.1", "a10g", tp=4, engine="tensorrt-llm@0.12")
         assert "build_not_stated" in {notice.key for notice in answer.notices}
 
     @pytest.mark.parametrize(

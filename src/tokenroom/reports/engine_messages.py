@@ -48,16 +48,43 @@ ENGINE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "KV 池容不下一个长度 max_seq_len {asked} 的请求：引擎会缩短为 {longest} 并给出警告，"
         "更长的请求会被拒绝",
     ),
+    "notice.max_seq_len_lowered": (
+        "max_seq_len {asked} is longer than the model supports: the engine lowers it to {longest} "
+        "with a warning, and refuses longer requests",
+        "max_seq_len {asked} 超过模型支持的长度：引擎会降为 {longest} 并给出警告，"
+        "更长的请求会被拒绝",
+    ),
+    "notice.prompt_limited": (
+        "prompts beyond max_num_tokens {max_num_tokens} are refused unless enable_chunked_prefill "
+        "is on",
+        "超过 max_num_tokens {max_num_tokens} 的提示词会被拒绝，除非开启 enable_chunked_prefill",
+    ),
+    "notice.page_cache_in_use": (
+        "this memory is shared with the host, whose page cache counts as in use: the checkpoint "
+        "that was just read takes its size from the pool unless the cache is dropped before the "
+        "start",
+        "该显存与主机共享，主机的页缓存会计为已占用：刚读取的检查点会从 KV 池中占去同样大小，"
+        "除非在启动前清空页缓存",
+    ),
     "notice.encoder_not_counted": (
         "the activations of the vision or audio encoder are not counted",
         "未计入视觉或音频编码器的激活",
     ),
     "notice.build_not_stated": (
         "how the engine was built is not stated (max_batch_size, max_num_tokens): its execution "
-        "context may be many times larger than by default, and it does not start when the pool "
-        "then holds less than one request of max_seq_len",
-        "未说明引擎的构建参数（max_batch_size、max_num_tokens）：其执行上下文可能远大于默认值；"
-        "若 KV 池因此容不下一个长度 max_seq_len 的请求，引擎将无法启动",
+        "context and its buffers may be many times larger than by default; max_seq_len is "
+        "shortened to what the pool then holds",
+        "未说明引擎的构建参数（max_batch_size、max_num_tokens）：其执行上下文和缓冲区可能远大于"
+        "默认值；max_seq_len 会被缩短到 KV 池届时能容纳的长度",
+    ),
+    "notice.build_may_not_start": (
+        "how the engine was built is not stated (max_batch_size, max_input_len, max_output_len): "
+        "its execution context may be many times larger than by default, and this version does "
+        "not start when the pool then holds less than one request of max_seq_len "
+        "(maxTokensInPagedKvCache must be large enough to process at least 1 sequence)",
+        "未说明引擎的构建参数（max_batch_size、max_input_len、max_output_len）：其执行上下文可能"
+        "远大于默认值；若 KV 池因此容不下一个长度 max_seq_len 的请求，该版本将无法启动"
+        "（maxTokensInPagedKvCache must be large enough to process at least 1 sequence）",
     ),
     "notice.second_manager": (
         "the second cache manager moves memory between its pools at run time; pools are shown as "

@@ -31,6 +31,11 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "the engine starts, but its pool of {tokens} tokens does not hold one request of {length}",
         "引擎能启动，但其 {tokens} 个 token 的池放不下一个长度为 {length} 的请求",
     ),
+    "fit.refuses_longer": (
+        "the engine starts, but takes requests of at most {longest} tokens and refuses one of "
+        "{length}",
+        "引擎能启动，但只接受至多 {longest} 个 token 的请求，长度为 {length} 的请求会被拒绝",
+    ),
     "fit.holds_less": (
         "of {asked} requests of {length} tokens asked for, {requests} run at once and {waiting} "
         "wait in the queue",
@@ -44,16 +49,16 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "KV 池 {tokens} 个 token，可容 {requests} 个",
     ),
     "fit.limited_by_seqs": (
-        "max_num_seqs {max_num_seqs} is the limit, the pool itself would hold {held}",
-        "受 max_num_seqs {max_num_seqs} 限制；KV 池本身可容纳 {held} 个",
+        "{name} {max_num_seqs} is the limit, the pool itself would hold {held}",
+        "受 {name} {max_num_seqs} 限制；KV 池本身可容纳 {held} 个",
     ),
     "fit.longest": (
-        "The longest max_model_len that fits: {longest} tokens",
-        "放得下的最大 max_model_len：{longest} 个 token",
+        "The longest {name} that fits: {longest} tokens",
+        "放得下的最大 {name}：{longest} 个 token",
     ),
     "fit.longest_none": (
-        "No max_model_len starts with these settings",
-        "按当前设置，任何 max_model_len 都无法启动",
+        "No {name} starts with these settings",
+        "按当前设置，任何 {name} 都无法启动",
     ),
     "fit.ledger": ("Memory of each GPU", "每张 GPU 的显存"),
     "fit.ledger_stage": (

@@ -36,10 +36,16 @@ _DECISIVE = frozenset(
         "version_newer",
         "vendor_unmeasured",
         "may_not_start",
+        "build_may_not_start",
+        "max_seq_len_lowered",
         "per_replica",
     }
 )
 """Notices that bear on the verdict itself and stand beside it."""
+
+_COMMON_NAMES = ("max_model_len", "max_num_seqs")
+_OWN_NAMES = {"tensorrt-llm": ("max_seq_len", "max_batch_size")}
+"""What an engine calls the longest request and the most requests, where not by the common names."""
 
 _FIGURE_COLUMNS = 7 + 2 + 15 + 2 + 2
 """Cells that a size, its range and the gaps around them take."""
@@ -248,6 +254,13 @@ def verdict_reason(result: FitResult, language: Language) -> str:
                 requests=result.requests_running,
                 waiting=result.requests_wanted - result.requests_running,
             )
+        if not result.requests_running and _is_refused_for_length(result):
+            return message(
+                "fit.refuses_longer",
+                language,
+                longest=result.plan.max_model_len,
+                length=result.request_tokens,
+            )
         if not result.requests_running:
             return message(
                 "fit.holds_none",
@@ -284,21 +297,29 @@ def verdict_reason(result: FitResult, language: Language) -> str:
     )
 
 
+def _is_refused_for_length(result: FitResult) -> bool:
+    """The pool would hold the request; the engine does not take one of that length."""
+    plan = result.plan
+    return plan.max_model_len < result.request_tokens <= plan.kv_pool_tokens
+
+
 def _room_lines(result: FitResult, language: Language) -> Iterator[str]:
     plan = result.plan
+    length_name, requests_name = _OWN_NAMES.get(result.deployment.engine, _COMMON_NAMES)
     if plan.refusal is None and result.requests_running < result.requests_held:
         yield message(
             "fit.limited_by_seqs",
             language,
+            name=requests_name,
             max_num_seqs=plan.max_num_seqs,
             held=result.requests_held,
         )
     longest = result.max_model_len_that_fits
     kind = "device" if plan.stages[0].device else "fit"  # in the words of engines with devices
     if longest:
-        yield message(f"{kind}.longest", language, longest=longest)
+        yield message(f"{kind}.longest", language, name=length_name, longest=longest)
     else:
-        yield message(f"{kind}.longest_none", language)
+        yield message(f"{kind}.longest_none", language, name=length_name)
 
 
 def distinct_stages(result: FitResult) -> Iterator[StageMemory]:

@@ -158,8 +158,13 @@ _SPELLINGS: Final[Mapping[str, Spelling]] = {
             **dict.fromkeys(("tp", "tensor_parallel_size"), "--tp_size"),
             **dict.fromkeys(("pp", "pipeline_parallel_size"), "--pp_size"),
             **dict.fromkeys(("ep", "moe_expert_parallel_size"), "--ep_size"),
+            "weights": None,
         },
         settings={
+            "backend": "backend",
+            "max_tokens": "max_tokens",
+            "cuda_graph_max_batch_size": "cuda_graph_max_batch_size",
+            "cuda_graph_enable_padding": "cuda_graph_enable_padding",
             "dtype": "dtype",
             "max_batch_size": "max_batch_size",
             "max_num_tokens": "max_num_tokens",

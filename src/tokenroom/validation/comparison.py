@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tokenroom.errors import TokenroomError
@@ -14,7 +14,12 @@ from tokenroom.validation.explanations import Explanations
 from tokenroom.validation.figures import Figure, figure, numbers, numeric
 from tokenroom.validation.occupied import FREE_FIGURES
 from tokenroom.validation.prediction import Prediction
-from tokenroom.validation.quantities import FROM_KV, predicted_figure, rests_on_cache
+from tokenroom.validation.quantities import (
+    FROM_AVAILABLE,
+    FROM_KV,
+    predicted_figure,
+    rests_on_cache,
+)
 from tokenroom.validation.rows import COUNTED_GRADES, Row
 
 _ROUNDING: Final = 0.005
@@ -121,9 +126,14 @@ class OutcomeCheck:
         starts = self.cause is None
         return starts if self.observed == _STARTED else not starts or bool(self.warnings)
 
+    @property
+    def by_warning(self) -> bool:
+        """A failure that the verdict does not tell, but a warning beside it."""
+        return self.observed == _NO_ROOM and self.cause is None and bool(self.warnings)
+
 
 #: Warnings that say that memory runs out although the engine's own rule lets it start.
-_SHORT_OF_MEMORY: Final = frozenset({"tight_at_runtime", "may_not_start"})
+_SHORT_OF_MEMORY: Final = frozenset({"tight_at_runtime", "may_not_start", "build_may_not_start"})
 
 
 def compare(
@@ -225,6 +235,9 @@ def _figures(row: Row, result: FitResult) -> Iterator[tuple[str, float, Figure]]
     from_kv = _tokens_from_kv(row, result)
     if from_kv is not None:
         yield FROM_KV, *from_kv
+    from_available = _tokens_from_available(row, result)
+    if from_available is not None:
+        yield FROM_AVAILABLE, *from_available
 
 
 def _observed(row: Row) -> Iterator[tuple[str, Figure]]:
@@ -275,6 +288,29 @@ def _tokens_from_kv(row: Row, result: FitResult) -> tuple[float, Figure] | None:
     if low is None or high is None:
         return None
     return min(max(tokens.value, low), high), tokens
+
+
+def _tokens_from_available(row: Row, result: FitResult) -> tuple[float, Figure] | None:
+    """Tokens that TensorRT-LLM takes of the memory it prints as available, and the observed ones.
+
+    The share is the row's, or the engine's default; the memory stands for an interval as above.
+    """
+    tokens_of = getattr(result.plan, "tokens_of_free", None)
+    free = figure(row.reported.get("avail_for_kv_gib"))
+    tokens = figure(row.reported.get("kv_tokens")) or _blocks_as_tokens(row)
+    if tokens_of is None or free is None or tokens is None:
+        return None
+    rounding = free.half_digit or _ROUNDING
+    low = tokens_of(int((free.value - rounding) * GIB))
+    high = tokens_of(int((free.value + rounding) * GIB))
+    return None if low is None else (min(max(tokens.value, low), high), tokens)
+
+
+def _blocks_as_tokens(row: Row) -> Figure | None:
+    blocks, size = figure(row.reported.get("blocks")), numeric(row.reported.get("block_size"))
+    if blocks is None or size is None:
+        return None
+    return replace(blocks, value=blocks.value * size)
 
 
 def _cache_memory(row: Row) -> tuple[float, float] | None:

@@ -14,6 +14,7 @@ from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.hardware.catalogue import Catalogue, custom_accelerator, load_catalogue
 from tokenroom.models.catalogue import entry
 from tokenroom.models.hf_config import read_config
+from tokenroom.models.quantization.hypothetical import what_if
 from tokenroom.models.resolve import load_model
 from tokenroom.models.spec import ModelSpec
 from tokenroom.units import GIB
@@ -38,6 +39,9 @@ _HARMLESS_FLAGS: Final = frozenset({"--trust-remote-code", "--swap-space", "--lo
 _NO_SETTINGS: Final = frozenset(
     {"version", "usage", "environment", "unknown_flags", "ignored_flags"}
 )
+
+#: Engines whose checkpoints are converted before the start, to the layout that ``weights`` names.
+_CONVERTING: Final = frozenset({"tensorrt-llm"})
 
 _DIGIT: Final = 0.0051
 """Half of the last digit of a size printed with two decimals, and rounding."""
@@ -109,6 +113,8 @@ class Predictor:
         spec = found.spec
         if changed := known_configurations().get(row.id):
             spec = read_config({**entry(row.model).config, **changed}, spec.name)
+        if row.engine in _CONVERTING and (layout := row.flags.get("weights")) is not None:
+            spec = what_if(spec, str(layout))
         if not found.cache_type_known and "kv_cache_dtype" not in row.flags:
             raise RowError(f"the checkpoint of {row.model} may ask for another type of cache")
         quantized = spec.quantization is not None or not found.weights_known

@@ -30,9 +30,15 @@ FROM_KV: Final = "kv_tokens_from_kv_gib"
 """Tokens of the pool, from the memory that the engine itself says it has for it."""
 
 
+FROM_AVAILABLE: Final = "kv_tokens_from_avail_for_kv_gib"
+"""Tokens of the pool, from the memory of which the engine says that its share becomes the pool."""
+
+_COMPUTED: Final = frozenset({FROM_KV, FROM_AVAILABLE})
+
+
 def unit_of(quantity: str) -> int:
     """How many bytes one of a quantity's units is; 1 for bytes and counts."""
-    if quantity == FROM_KV:
+    if quantity in _COMPUTED:
         return 1
     return next((size for end, size in _UNITS.items() if quantity.endswith(end)), 1)
 
@@ -46,7 +52,7 @@ def predicted_figure(result: FitResult, engine: str, quantity: str) -> float | N
 
 def is_known(engine: str, quantity: str) -> bool:
     """Whether a quantity of an engine's rows has a prediction."""
-    return quantity == FROM_KV or _reading(engine, quantity) is not None
+    return quantity in _COMPUTED or _reading(engine, quantity) is not None
 
 
 def rests_on_cache(engine: str, quantity: str) -> bool:
@@ -146,6 +152,7 @@ _TENSORRT_LLM: Final[Mapping[str, Reading]] = {
             - stage.activation.num_bytes
             - stage.non_torch.num_bytes
             - stage.cuda_graphs.num_bytes
+            - stage.buffers_bytes
         )
     ),
 }

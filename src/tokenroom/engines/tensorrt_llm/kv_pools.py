@@ -184,10 +184,7 @@ def cut_pools(
     available: Sequence[int],
     free: Sequence[int],
 ) -> Pools:
-    """The blocks of every pool: the least that any rank has room for.
-
-    The engine backend rounds a last partial block up, the PyTorch backend down.
-    """
+    """The blocks of every pool: the least that any rank has room for."""
     size = resolved.tokens_per_block
     if len(resolved.window_shares) > 1:
         windows = sorted(caches[0].window_bytes)
@@ -205,8 +202,15 @@ def cut_pools(
         for cache, room, left in zip(caches, available, free, strict=True)
     )
     window = next(iter(caches[0].window_bytes), resolved.max_seq_len)
-    whole = -(-tokens // size) if resolved.backend == "tensorrt" else tokens // size
-    return Pools(blocks={window: whole}, slots=_slots(caches, resolved, tokens))
+    return Pools(
+        blocks={window: whole_blocks(tokens, resolved)}, slots=_slots(caches, resolved, tokens)
+    )
+
+
+def whole_blocks(tokens: int, resolved: Resolved) -> int:
+    """Blocks for so many tokens: a last partial one is kept by built engines and dropped else."""
+    size = resolved.tokens_per_block
+    return tokens // size if resolved.build is None else -(-tokens // size)
 
 
 def _slots(caches: Sequence[StageCache], resolved: Resolved, tokens: int) -> int:

@@ -8,7 +8,13 @@ from functools import cached_property
 
 from tokenroom.engines.ledger_lines import estimated, exact, weight_parts
 from tokenroom.engines.policy import Deployment, KVGroup, Notice, Refusal, StageMemory
-from tokenroom.engines.tensorrt_llm.kv_pools import Pools, StageCache, blocks_of_request
+from tokenroom.engines.tensorrt_llm.kv_pools import (
+    Pools,
+    StageCache,
+    blocks_of_request,
+    stage_tokens,
+    whole_blocks,
+)
 from tokenroom.engines.tensorrt_llm.memory import step_terms
 from tokenroom.engines.tensorrt_llm.resolve import Resolved
 from tokenroom.memory.activations import terms_bytes
@@ -141,8 +147,20 @@ class TensorRTPlan:
             found.append(Notice(key="tight_at_runtime", values={"missing_bytes": missing}))
         return tuple(found)
 
+    def tokens_of_free(self, free_bytes: int) -> int | None:
+        """Tokens of the pool where that much is free when it is sized; None for several windows."""
+        resolved, cache = self._resolved, self.caches[self.governing]
+        if len(self.pools.blocks) != 1 or cache.state_bytes or free_bytes <= 0:
+            return None
+        share = int(free_bytes * resolved.free_gpu_memory_fraction)
+        return whole_blocks(stage_tokens(cache, resolved, share, free_bytes), resolved) * (
+            resolved.tokens_per_block
+        )
+
     def requests_of(self, tokens: int) -> int:
-        """Requests of that length that the pools of all ranks hold at once."""
+        """Requests of that length that the pools of all ranks hold at once; longer are refused."""
+        if tokens > self._resolved.max_seq_len:
+            return 0
         counts = [
             blocks // max(1, blocks_of_request(tokens, window, self._resolved))
             for window, blocks in self.pools.blocks.items()
@@ -211,12 +229,21 @@ def _lines(plan: TensorRTPlan) -> Iterator[Line]:
     yield estimated("activation_peak", stage.activation, "what lives at once in the profile run")
     yield estimated("cuda_graphs", stage.cuda_graphs, "pool of the largest graph + driver nodes")
     yield estimated("non_torch", stage.non_torch, "driver memory outside PyTorch's allocator")
+    if resolved.build is None:
+        formula = "pools x (max_batch_size + graphs' batches) x 2 x blocks of the longest x 4"
+        source = "tensorrt_llm/_torch/attention_backend/trtllm.py"
+    else:
+        formula = (
+            "max_batch_size x (ten ints a position of max_seq_len + logits, penalties and "
+            "workspace of a vocabulary)"
+        )
+        source = "cpp/tensorrt_llm/runtime/gptDecoderBatched.cpp, batch_manager/runtimeBuffers.cpp"
     yield exact(
         "buffers",
         stage.buffers_bytes,
-        "pools x (max_batch_size + graphs' batches) x 2 x blocks of the longest x 4",
+        formula,
         {"max_batch_size": resolved.max_batch_size, "max_seq_len": resolved.max_seq_len},
-        "tensorrt_llm/_torch/attention_backend/trtllm.py",
+        source,
     )
     yield exact(
         "context",

@@ -14,12 +14,12 @@ from typing import Any, Final
 from tokenroom.engines.policy import (
     Change,
     Deployment,
-    Notice,
     Refusal,
     Reservation,
     StageMemory,
 )
 from tokenroom.engines.setting_checks import check_accelerator
+from tokenroom.engines.tensorrt_llm.built_engine import copied_tables_bytes, runtime_terms
 from tokenroom.engines.tensorrt_llm.kv_pools import Pools, StageCache, cut_pools, stage_cache
 from tokenroom.engines.tensorrt_llm.memory import (
     activation,
@@ -28,6 +28,7 @@ from tokenroom.engines.tensorrt_llm.memory import (
     kernels,
     step_terms,
 )
+from tokenroom.engines.tensorrt_llm.notices import deployment_notices
 from tokenroom.engines.tensorrt_llm.plan import TensorRTPlan
 from tokenroom.engines.tensorrt_llm.resolve import Resolved, resolve
 from tokenroom.engines.tensorrt_llm.settings import TensorRTSettings, changed
@@ -69,9 +70,19 @@ class TensorRTPolicy:
             when="once, at start",
             of_what="what TensorRT fixed when the engine was built: a whole step of "
             "max_num_tokens; the pool is a share of what is free beside it, and must hold one "
-            "request of max_seq_len",
-            default="backend tensorrt, the default before 1.0; tokens_per_block 64",
+            "request of max_seq_len up to 0.10; later releases shorten max_seq_len instead",
+            default="backend tensorrt, the default before 1.0; tokens_per_block 128, 64 from 0.9 "
+            "and 32 from 0.19 on",
             source="tensorrt_llm/builder.py; cpp/tensorrt_llm/batch_manager/kvCacheManager.cpp",
+        ),
+        Reservation(
+            what="buffers of the runtime and its decoder (built engines)",
+            when="once, at start, before the pool is sized",
+            of_what="max_batch_size requests: ten ints for each position of max_seq_len; logits, "
+            "penalties and sampling workspace of a vocabulary",
+            default="max_batch_size 1 (0.8 to 0.10), 256 (0.11 to 0.13), 2048 (from 0.14 on)",
+            source="cpp/tensorrt_llm/runtime/gptDecoderBatched.cpp, "
+            "batch_manager/runtimeBuffers.cpp",
         ),
         Reservation(
             what="host pool",
@@ -150,7 +161,7 @@ class TensorRTPolicy:
             settings=resolved.settings,
             asked=settings,
             resolved=resolved,
-            notices=_notices(settings, resolved, spec, draft),
+            notices=deployment_notices(settings, resolved, spec, draft, node),
         )
 
     def plan(self, deployment: Deployment) -> TensorRTPlan:
@@ -207,26 +218,6 @@ def _draft_layers(deployment: Deployment) -> Sequence[Layer]:
     return ()
 
 
-def _notices(
-    settings: TensorRTSettings, resolved: Resolved, spec: ModelSpec, draft: ModelSpec | None
-) -> tuple[Notice, ...]:
-    found = [Notice(key="unknown_flag", values={"flag": flag}) for flag in settings.unknown_flags]
-    if settings.ignored_flags:
-        flags = ", ".join(settings.ignored_flags)
-        found.append(Notice(key="ignored_flags", values={"flags": flags}))
-    method = (resolved.speculative_type or "").lower()
-    if method in ("eagle", "eagle3", "drafttarget", "draft_target", "medusa") and draft is None:
-        found.append(Notice(key="draft_not_counted", values={"method": method}))
-    stated = (settings.max_batch_size, settings.max_num_tokens, settings.max_output_len)
-    if resolved.backend == "tensorrt" and stated == (None, None, None):
-        found.append(Notice(key="build_not_stated"))
-    if spec.towers:
-        found.append(Notice(key="encoder_not_counted"))
-    if settings.use_kv_cache_manager_v2:
-        found.append(Notice(key="second_manager"))
-    return tuple(found)
-
-
 def _weights(deployment: Deployment, index: int) -> dict[str, int]:
     """Weights of a rank by component, with the allocator's rounding and the draft's own.
 
@@ -246,10 +237,17 @@ def _weights(deployment: Deployment, index: int) -> dict[str, int]:
         place,
         dtype=resolved.dtype,
         mtp=(resolved.speculative_type or "").lower() == "mtp",
-        latent_copies=resolved.backend != "tensorrt",
+        latent_copies=resolved.build is None,
     )
     found = {component.value: size for component, size in own.components.items()}
-    if resolved.backend != "tensorrt":
+    if resolved.build is not None:
+        found["embedding"] = found.get("embedding", 0) + copied_tables_bytes(
+            spec,
+            resolved.tensor_parallel_size,
+            first=index == 0,
+            last=index == resolved.pipeline_parallel_size - 1,
+        )
+    if resolved.build is None:
         rounding = allocated_bytes(own.sizes) - own.total_bytes
         if rounding > 0:
             found["rounding"] = rounding
@@ -277,7 +275,7 @@ def _stage(deployment: Deployment, index: int) -> StageMemory:
     peak = activation(spec, resolved, index, newer)
     graphs = cuda_graphs(spec, resolved, index)
     driver = kernels()
-    buffers = block_offsets_bytes(resolved)
+    buffers = _buffers(spec, resolved)
     ranks = resolved.tensor_parallel_size * resolved.pipeline_parallel_size
     experts = any(isinstance(layer.ffn, MoEFFN) for layer, _ in spec.layer_kinds)
     context = (
@@ -321,6 +319,21 @@ def _stage(deployment: Deployment, index: int) -> StageMemory:
     )
 
 
+def _buffers(spec: ModelSpec, resolved: Resolved) -> int:
+    """Tables of the PyTorch backend, or the buffers of a built engine's runtime."""
+    if resolved.build is None:
+        return block_offsets_bytes(resolved)
+    return terms_bytes(
+        runtime_terms(
+            spec,
+            resolved.build,
+            resolved.max_batch_size,
+            resolved.max_seq_len,
+            resolved.max_beam_width,
+        )
+    )
+
+
 def _refusal(
     deployment: Deployment,
     stages: Sequence[StageMemory],
@@ -359,7 +372,9 @@ def _refusal(
         )
     window, blocks = max(pools.blocks.items(), default=(0, 0))
     held_tokens = blocks * resolved.tokens_per_block // resolved.max_beam_width
-    strict = resolved.fails_on_short_windows or resolved.backend == "tensorrt"
+    strict = resolved.fails_on_short_windows or (
+        resolved.build is not None and not resolved.build.shortens
+    )
     if strict and held_tokens < min(window, resolved.max_seq_len):
         index = min(range(len(stages)), key=lambda place: stages[place].available_bytes)
         return Refusal(

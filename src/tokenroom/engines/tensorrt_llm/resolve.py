@@ -6,13 +6,18 @@ Defaults: ``tensorrt_llm/llmapi/llm_args.py`` (``KvCacheConfig``, ``CudaGraphCon
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, log2
 from typing import Any, Final
 
 from tokenroom.engines.policy import Setting
+from tokenroom.engines.tensorrt_llm.built_engine import (
+    LAST_WITH_OUTPUT_LEN,
+    BuildRules,
+    build_rules,
+    release_of,
+)
 from tokenroom.engines.tensorrt_llm.settings import TensorRTSettings
 from tokenroom.errors import DeploymentError, shown
 from tokenroom.hardware.accelerator import Node
@@ -22,10 +27,8 @@ from tokenroom.models.spec import Attention, LatentAttention, ModelSpec, Recurre
 NEWEST: Final = "1.4"
 _MAX_BATCH_SIZE: Final = 2048
 _MAX_NUM_TOKENS: Final = 8192
-_MAX_INPUT_LEN: Final = 2048
+_PYTORCH_FIRST: Final = (1, 0)
 _FRACTION: Final = 0.9
-_TOKENS_PER_BLOCK: Final = 32
-_TOKENS_PER_BLOCK_ENGINE: Final = 64
 _STATE_INTERVAL: Final = 256
 _GRAPH_BATCH: Final = 128
 _LONGEST_UNBOUNDED: Final = 2048
@@ -37,6 +40,7 @@ class Resolved:
     """Every setting with its value; see :class:`TensorRTSettings`.
 
     Attributes:
+        build: What the release builds and runs an engine by; None for the PyTorch backend.
         windows: Attention window of each layer, as the pools are cut: ``max_seq_len`` for full.
         graph_batches: Batch sizes that graphs are captured for, empty for none.
         window_shares: Share of the pool of each distinct window, smallest first.
@@ -44,6 +48,7 @@ class Resolved:
 
     version: str
     backend: str
+    build: BuildRules | None
     dtype: str
     tensor_parallel_size: int
     pipeline_parallel_size: int
@@ -119,8 +124,10 @@ def resolve(settings: TensorRTSettings, spec: ModelSpec, node: Node) -> Resolved
         )
         return known[name].value
 
-    version = settings.version or NEWEST
-    older = _is_older(version) or settings.max_output_len is not None
+    version = settings.version or (
+        NEWEST if settings.max_output_len is None else LAST_WITH_OUTPUT_LEN
+    )
+    older = release_of(version) < _PYTORCH_FIRST or settings.max_output_len is not None
     backend = chosen(
         "backend",
         "tensorrt" if older else "pytorch",
@@ -134,14 +141,20 @@ def resolve(settings: TensorRTSettings, spec: ModelSpec, node: Node) -> Resolved
     pp = chosen("pipeline_parallel_size", 1)
     ep = chosen("moe_expert_parallel_size", 1)
     attention_dp = chosen("enable_attention_dp", False)
-    batch = chosen("max_batch_size", _MAX_BATCH_SIZE)
-    tokens = chosen("max_num_tokens", *_budget(settings, batch))
-    length = _length(settings, spec, chosen)
+    build = build_rules(version) if backend == "tensorrt" else None
+    batch = chosen("max_batch_size", build.max_batch_size if build else _MAX_BATCH_SIZE)
+    length = _length(settings, spec, build, chosen, known)
+    tokens = chosen("max_num_tokens", *_budget(settings, build, batch))
+    if tokens > batch * length:
+        tokens = batch * length
+        known["max_num_tokens"] = Setting(
+            value=tokens, origin="engine", reason="at most max_batch_size x max_seq_len"
+        )
     beams = chosen("max_beam_width", 1)
     fraction = chosen("free_gpu_memory_fraction", _FRACTION)
     block = chosen(
         "tokens_per_block",
-        _TOKENS_PER_BLOCK if backend != "tensorrt" else _TOKENS_PER_BLOCK_ENGINE,
+        (build or build_rules(version)).tokens_per_block,
     )
     kv_dtype = _kv_dtype(spec, node, dtype, chosen)
     reuse = chosen("enable_block_reuse", True)
@@ -169,6 +182,7 @@ def resolve(settings: TensorRTSettings, spec: ModelSpec, node: Node) -> Resolved
     return Resolved(
         version=version,
         backend=backend,
+        build=build,
         dtype=dtype,
         tensor_parallel_size=tp,
         pipeline_parallel_size=pp,
@@ -200,37 +214,50 @@ def resolve(settings: TensorRTSettings, spec: ModelSpec, node: Node) -> Resolved
     )
 
 
-def _is_older(version: str) -> bool:
-    """Whether a version is before 1.0, when built engines were the default."""
-    match = re.match(r"v?(\d+)\.\d+", version)
-    if match is None:
-        raise DeploymentError(
-            f"the version is {shown(version)}; write it as {NEWEST} (tensorrt-llm@{NEWEST})"
-        )
-    return int(match.group(1)) < 1
-
-
-def _budget(settings: TensorRTSettings, batch: int) -> tuple[int, str, str]:
+def _budget(
+    settings: TensorRTSettings, build: BuildRules | None, batch: int
+) -> tuple[int, str, str]:
     """Tokens of a step: engines built with input and output lengths take whole batches of prompts.
 
-    ``examples/llama/build.py`` of 0.5: max_input_len 2048.
+    ``tensorrt_llm/commands/build.py`` up to 0.10: ``max_num_tokens`` None. More than
+    max_batch_size x max_seq_len is lowered to that (``_common.py`` ``check_max_num_tokens``,
+    ``model_engine.py`` ``_init_max_num_tokens``).
     """
-    if settings.max_output_len is None:
+    if build is None or build.max_num_tokens is not None:
         return _MAX_NUM_TOKENS, "engine", ""
-    prompt = settings.max_input_len or _MAX_INPUT_LEN
+    prompt = settings.max_input_len or build.max_input_len
     return batch * prompt, "engine", "max_batch_size x max_input_len"
 
 
-def _length(settings: TensorRTSettings, spec: ModelSpec, chosen: Any) -> int:
+def _length(
+    settings: TensorRTSettings,
+    spec: ModelSpec,
+    build: BuildRules | None,
+    chosen: Any,
+    known: dict[str, Setting],
+) -> int:
+    """max_seq_len: at most the model's, or what an engine up to 0.10 was built for.
+
+    The PyTorch backend lowers what is longer than the model supports, with a warning
+    (``_torch/pyexecutor/model_engine.py`` ``_init_max_seq_len``).
+    """
+    if build is not None and build.max_output_len is not None:
+        prompt = settings.max_input_len or build.max_input_len
+        output = settings.max_output_len or build.max_output_len
+        built: int = chosen("max_seq_len", prompt + output, "engine", "input and output length")
+        return built
     longest = spec.max_position_embeddings
-    if settings.max_output_len is not None:
-        longest = (settings.max_input_len or _MAX_INPUT_LEN) + settings.max_output_len
     if longest is None:
         length: int = chosen(
             "max_seq_len", _LONGEST_UNBOUNDED, "tokenroom", "the model has no bound"
         )
         return length
     length = chosen("max_seq_len", longest, "model")
+    if build is None and length > longest:
+        length = longest
+        known["max_seq_len"] = Setting(
+            value=length, origin="model", reason="the engine lowers what the model does not support"
+        )
     return length
 
 

@@ -1,0 +1,73 @@
+"""The rows that come with the package, predicted from their flags."""
+
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from tokenroom.models.hub import HubOptions
+from tokenroom.models.resolve import load_model
+from tokenroom.models.spec import ModelSpec
+from tokenroom.validation.comparison import Comparison
+from tokenroom.validation.prediction import Predictor
+from tokenroom.validation.quantities import FROM_AVAILABLE, FROM_KV
+from tokenroom.validation.reading import BadRow, read_rows
+from tokenroom.validation.rows import Row
+from tokenroom.validation.statistics import percentile
+from tokenroom.validation.validate import Validation, validate
+
+PATH = Path(str(files("tokenroom.validation").joinpath("data/tensorrt_llm_rows.jsonl")))
+LARGE_PCT = 15
+
+
+def known_only(name: str) -> ModelSpec:
+    return load_model(name, hub=HubOptions(offline=True))
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    read = list(read_rows(PATH))
+    assert not [row for row in read if isinstance(row, BadRow)]
+    return [row for row in read if isinstance(row, Row)]
+
+
+@pytest.fixture(scope="module")
+def found(rows: list[Row]) -> Validation:
+    return validate(rows, predictor=Predictor(load=known_only))
+
+
+def counted(found: Validation, quantity: str) -> list[Comparison]:
+    return [item for item in found.comparisons if item.counts and item.quantity == quantity]
+
+
+def errors(items: list[Comparison]) -> list[float]:
+    return sorted(abs(item.error_pct or 0) for item in items)
+
+
+def test_tokens_from_flags_alone(found: Validation) -> None:
+    items = counted(found, "kv_tokens")
+    assert len(items) >= 12
+    assert percentile(errors(items), 0.5) < 8
+
+
+@pytest.mark.parametrize("quantity", [FROM_KV, FROM_AVAILABLE])
+def test_tokens_from_the_engine_s_own_figure(found: Validation, quantity: str) -> None:
+    items = [item for item in found.comparisons if item.quantity == quantity]
+    assert len(items) >= 7
+    assert errors(items)[-1] < 0.1
+
+
+def test_every_start_and_failure_is_foreseen(found: Validation) -> None:
+    assert len(found.outcomes) >= 15
+    assert not [check.id for check in found.outcomes if not check.agrees]
+
+
+def test_every_large_error_has_its_cause(found: Validation) -> None:
+    large = [item for item in found.comparisons if abs(item.error_pct or 0) > LARGE_PCT]
+    assert large
+    assert not [item.id for item in large if item.explained_by is None and not item.is_small]
+
+
+def test_every_row_says_where_it_was_read(rows: list[Row]) -> None:
+    assert all(row.url.startswith("https://") for row in rows)
+    assert len({row.id for row in rows}) == len(rows)
