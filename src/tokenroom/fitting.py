@@ -332,7 +332,7 @@ def fit(
         concurrency=concurrency,
         request_tokens=request_tokens or longest,
         notes=tuple(notes),
-        asides=tuple(_asides(settings, given, count, node)),
+        asides=tuple(_asides(policy, settings, given | _frozen(engine_settings), count, node)),
     )
 
 
@@ -364,15 +364,28 @@ def _node_count(gpu: str | Accelerator | Node, gpus: int | None) -> int | None:
 
 
 def _asides(
-    settings: Any, given: Mapping[str, Any], count: int | None, node: Node
+    policy: Engine, settings: Any, given: Mapping[str, Any], count: int | None, node: Node
 ) -> Iterator[Notice]:
     """What the user may not have meant: GPUs left idle, options that replace the command's."""
     if count is not None and count > node.count:
         yield Notice(key="gpus_unused", values={"used": node.count, "count": count})
+    if settings is not None:
+        yield from _replaced(policy, settings, given)
+
+
+def _replaced(policy: Engine, settings: Any, given: Mapping[str, Any]) -> Iterator[Notice]:
+    """What options replace of an engine's own command, by the engine's own names.
+
+    One option may set several of them, and under another name than its own.
+    """
+    unset = policy.settings(None, {})
     for name, value in given.items():
-        before = getattr(settings, name, None)
-        if before is not None and before != value:
-            yield Notice(key="overridden", values={"name": name, "value": value, "before": before})
+        made = policy.settings(settings, {name: value})
+        for part in fields(made):
+            before, now = getattr(settings, part.name), getattr(made, part.name)
+            if part.name != "version" and before not in (None, now, getattr(unset, part.name)):
+                values = {"name": part.name, "value": now, "before": before}
+                yield Notice(key="overridden", values=values)
 
 
 def _check_positive(field: str, value: int | None, largest: int = MAX_TOKENS) -> None:

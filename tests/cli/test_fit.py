@@ -97,6 +97,92 @@ def test_a_sweep_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "command", "said"),
+    [
+        (
+            "--util 0.5",
+            "sglang serve llama-3.1-8b --mem-fraction-static 0.9",
+            ["mem_fraction_static 0.5 replaces 0.9 of the command"],
+        ),
+        (
+            "--util 0.5",
+            "trtllm-serve llama-3.1-8b --kv_cache_free_gpu_memory_fraction 0.8",
+            ["free_gpu_memory_fraction 0.5 replaces 0.8 of the command"],
+        ),
+        (
+            "--context 4k",
+            "llama-server -m llama-3.1-8b -c 8192",
+            ["n_ctx 4,096 replaces 8,192 of the command"],
+        ),
+        (
+            "--kv q8_0",
+            "llama-server -m llama-3.1-8b -ctk q4_0 -ctv q4_0",
+            ["type_k q8_0 replaces q4_0", "type_v q8_0 replaces q4_0"],
+        ),
+        (
+            "--dtype float16 --set block_size=32",
+            "vllm serve llama-3.1-8b --dtype bfloat16 --block-size 16",
+            ["dtype float16 replaces bfloat16", "block_size 32 replaces 16"],
+        ),
+        (
+            "--weights q8_0",
+            "ollama run llama3.1:8b-instruct-q4_K_M",
+            ["--weights q8_0 replaces q4_k_m of the command"],
+        ),
+        ("--util 0.9", "vllm serve llama-3.1-8b --gpu-memory-utilization 0.9", []),
+        ("--util 0.9", "vllm serve llama-3.1-8b", []),
+    ],
+)
+def test_an_option_that_replaces_what_the_command_says_is_named(
+    options: str, command: str, said: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--gpu", "h100", *options.split(), "--json", "--", *command.split()]
+    main(["fit", "--offline", *words])
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    replaced = [text for text in warnings if "replaces" in text]
+    assert len(replaced) == len(said)
+    assert all(part in text for part, text in zip(said, replaced, strict=True))
+
+
+def test_lengths_that_name_no_file_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["llama-3.1-8b", "--gpu", "h100", "--engine", "paged", "--lengths", "nosuch.txt"]
+    assert main(["fit", "--offline", *words]) == 2
+    assert "--lengths is 'nosuch.txt', and no such file is there; give one" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        ("vllm", "max_model_len"),
+        ("sglang", "context_length"),
+        ("tensorrt-llm", "max_seq_len"),
+        ("transformers", "max_length"),
+    ],
+)
+def test_the_longest_request_is_told_in_the_engine_s_word(
+    engine: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["fit", "--offline", "llama-3.1-8b", "--gpu", "h100", "--engine", engine])
+    assert f"The longest {name} that fits: " in capsys.readouterr().out
+
+
+def test_tokens_and_requests_count_all_data_parallel_copies(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["llama-3.1-8b", "--gpu", "h100", "--dp", "4", "--context", "32k"]
+    main(["fit", "--offline", *words])
+    assert "FITS: 4 x 446,704 tokens of KV cache; requests of 32,768 tokens at once: 52" in (
+        capsys.readouterr().out
+    )
+    main(["fit", "--offline", *words, "--concurrency", "64"])
+    out = capsys.readouterr().out
+    assert "8 x 446,704 tokens; requests of 32,768 tokens at once: 104" in out
+    assert "4 x 893,408 tokens; requests of 32,768 tokens at once: 108" in out
+
+
+@pytest.mark.parametrize(
     ("arguments", "verdict", "code"),
     [
         (SMALL, "fits", 0),

@@ -1,6 +1,7 @@
 """Contiguous, paged and hybrid policies through ``fit``: the articles' comparison."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from tokenroom.cli.main import main
 from tokenroom.engines.abstract.workload import draw_lengths, read_lengths
 from tokenroom.errors import DeploymentError, TokenroomError
 from tokenroom.models.catalogue import find
-from tokenroom.units import GIB, KIB
+from tokenroom.units import GIB, KIB, MIB
 
 POOL = {"kv_cache_memory_bytes": 16 * GIB, "context": 8192}
 WORKLOAD = {"concurrency": 300, "lengths": "lognormal:1500,0.9"}
@@ -138,3 +139,17 @@ def test_windows_bound_what_a_request_takes() -> None:
     growth = answer.plan.kv_bytes_of(32768) - answer.plan.kv_bytes_of(16384)
     full = sum(mixer.window is None for layer in spec.layers for mixer in layer.mixers)
     assert growth == 16384 * full * 16 * 256 * 2
+
+
+def test_the_longest_context_of_a_hybrid_pool_is_one_that_starts() -> None:
+    small: dict[str, Any] = {"engine": "hybrid", "kv_cache_memory_bytes": 200 * MIB}
+    longest = 1600  # of 128 KiB a token
+    refused = fit("llama-3.1-8b", "h100", context="8k", request_tokens=4096, **small)
+    assert refused.verdict == "does_not_fit"
+    assert refused.max_model_len_that_fits == longest
+    assert fit("llama-3.1-8b", "h100", context=longest, **small).verdict == "fits"
+    assert fit("llama-3.1-8b", "h100", context=longest + 1, **small).verdict == "does_not_fit"
+    drawn = fit("llama-3.1-8b", "h100", lengths="uniform:100,4000", **small)
+    assert drawn.max_model_len_that_fits == longest
+    piece = fit("llama-3.1-8b", "h100", first_tokens=4096, **small)
+    assert piece.max_model_len_that_fits == 0, "a piece that was asked for stays"

@@ -138,7 +138,7 @@ def test_models_of_every_kind(model: str) -> None:
         ({"attn_implementation": "fast"}, "attn_implementation is 'fast'"),
         ({"device_map": "everywhere"}, "device_map is 'everywhere'"),
         ({"concurrency": 0}, "concurrency is 0"),
-        ({"util": 3.0}, "gpu_memory_utilization is 3.0"),
+        ({"util": 0.5}, "transformers takes no share of a GPU; leave --util out"),
         ({"enforce_eager": True}, "has no setting 'enforce_eager'"),
         ({"version": "4.40"}, "transformers 5.0 and later"),
     ],

@@ -7,7 +7,9 @@ to :func:`tokenroom.fitting.fit`.
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,6 +76,8 @@ def question(words: tuple[str, ...], options: dict[str, Any], *, verb: str) -> Q
     given |= dict(map(_assignment, options["assignments"]))
     spec = _model(model, options)
     notes = parsed.notes if parsed is not None else ()
+    if parsed is not None:
+        notes += tuple(_replaced(options, parsed))
     assumed = options.get("assume_architecture")
     if assumed is not None and not any(f"read as {assumed}" in said for said in spec.assumptions):
         notes += (
@@ -96,6 +100,20 @@ def question(words: tuple[str, ...], options: dict[str, Any], *, verb: str) -> Q
     )
 
 
+def _replaced(options: dict[str, Any], parsed: ParsedCommand) -> Iterator[str]:
+    """What options replace of a command beside the engine's settings."""
+    version = (options["engine"] or "").partition("@")[2] or None
+    gpus = named_count(options["gpu"], options["gpus"]) if options["gpu"] else options["gpus"]
+    for name, given, own in (
+        ("--weights", options["weights"], parsed.weights),
+        ("--gpus", gpus, parsed.gpus),
+        ("--engine", version, parsed.version),
+        ("--gpu", options["gpu"], parsed.accelerator_hint),
+    ):
+        if given is not None and own is not None and str(given).lower() != str(own).lower():
+            yield f"{name} {given} replaces {own} of the command"
+
+
 def _assignment(text: str) -> tuple[str, Any]:
     """A setting written ``NAME=VALUE``: a number, true, false, or text."""
     name, equals, value = text.partition("=")
@@ -110,8 +128,17 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 def _lengths(text: str | None) -> str | None:
-    """The text itself, or what the file of that name holds."""
+    """The text itself, or what the file of that name holds.
+
+    Raises:
+        CommandLineError: It names a file that is not there.
+    """
     if text is None or not os.path.isfile(text):
+        if text is not None and re.fullmatch(r"[\d\s,]+|\w+:.*", text) is None:
+            raise CommandLineError(
+                f"--lengths is {shown(text)}, and no such file is there; give one, or "
+                f"lognormal:MEAN,SIGMA, uniform:LOW,HIGH, or whole numbers separated by commas"
+            )
         return text
     return _read_text(Path(text), "--lengths")
 

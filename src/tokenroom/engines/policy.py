@@ -299,6 +299,7 @@ class Change:
         deployment: The deployment with the change made.
         layout: Layout that the weights take, None when they keep theirs.
         kv_pool_tokens: Tokens in the pool after the change; filled by :meth:`with_result`.
+        copies: How many such pools there are, one for each data-parallel copy.
         requests_running: Requests of the asked length that run at once after it.
         request_tokens: That length, which a smaller max_model_len may have cut.
     """
@@ -309,6 +310,7 @@ class Change:
     deployment: Deployment
     layout: str | None = None
     kv_pool_tokens: int = 0
+    copies: int = 1
     requests_running: int = 0
     request_tokens: int = 0
 
@@ -317,9 +319,18 @@ class Change:
         return replace(
             self,
             kv_pool_tokens=plan.kv_pool_tokens,
+            copies=copies_of(plan),
             requests_running=requests_running,
             request_tokens=request_tokens,
         )
+
+
+def copies_of(plan: MemoryPlan) -> int:
+    """Data-parallel copies, each with a pool of its own of which the plan describes one."""
+    for notice in plan.notices:
+        if notice.key == "per_replica":
+            return int(str(notice.values["replicas"]))
+    return 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tokenroom.engines.policy import Estimate, Notice, StageMemory
+from tokenroom.engines.policy import Estimate, Notice, StageMemory, copies_of
 from tokenroom.engines.registry import engine_title
 from tokenroom.fitting import FitResult
 from tokenroom.growth import SweepPoint
@@ -44,7 +44,11 @@ _DECISIVE = frozenset(
 """Notices that bear on the verdict itself and stand beside it."""
 
 _COMMON_NAMES = ("max_model_len", "max_num_seqs")
-_OWN_NAMES = {"tensorrt-llm": ("max_seq_len", "max_batch_size")}
+_OWN_NAMES = {
+    "tensorrt-llm": ("max_seq_len", "max_batch_size"),
+    "sglang": ("context_length", "max_running_requests"),
+    "transformers": ("max_length", "the batch"),
+}
 """What an engine calls the longest request and the most requests, where not by the common names."""
 
 _FIGURE_COLUMNS = 7 + 2 + 15 + 2 + 2
@@ -239,6 +243,11 @@ def _model_line(result: FitResult, language: Language) -> str:
     )
 
 
+def pool_text(tokens: int, copies: int) -> str:
+    """Tokens of the pools of all data-parallel copies, as requests count all of them."""
+    return f"{tokens:,}" if copies == 1 else f"{copies} x {tokens:,}"
+
+
 def verdict_reason(result: FitResult, language: Language) -> str:
     """Why the verdict is what it is, in one sentence."""
     refusal = result.plan.refusal
@@ -265,7 +274,7 @@ def verdict_reason(result: FitResult, language: Language) -> str:
             return message(
                 "fit.holds_none",
                 language,
-                tokens=result.plan.kv_pool_tokens,
+                tokens=pool_text(result.plan.kv_pool_tokens, copies_of(result.plan)),
                 length=result.request_tokens,
             )
         return message(
@@ -290,7 +299,7 @@ def verdict_reason(result: FitResult, language: Language) -> str:
     return message(
         "fit.holds_asked" if asked else "fit.holds",
         language,
-        tokens=result.plan.kv_pool_tokens,
+        tokens=pool_text(result.plan.kv_pool_tokens, copies_of(result.plan)),
         requests=result.requests_running,
         length=result.request_tokens,
         **asked,
@@ -478,7 +487,7 @@ def _print_changes(out: Console, result: FitResult, language: Language) -> None:
         brings = message(
             "fit.change",
             language,
-            tokens=change.kv_pool_tokens,
+            tokens=pool_text(change.kv_pool_tokens, change.copies),
             requests=change.requests_running,
             length=change.request_tokens,
         )

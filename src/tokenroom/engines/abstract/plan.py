@@ -8,7 +8,8 @@ from functools import cached_property
 from math import floor
 from typing import Final
 
-from tokenroom.engines.abstract.resolve import Resolved
+from tokenroom.engines.abstract.resolve import Resolved, typical_tokens
+from tokenroom.engines.abstract.settings import AbstractSettings
 from tokenroom.engines.abstract.stages import request_cost, step_terms
 from tokenroom.engines.ledger_lines import estimated, exact, weight_parts
 from tokenroom.engines.policy import Deployment, KVGroup, Notice, Refusal, StageMemory
@@ -153,11 +154,16 @@ class AbstractPlan:
         if self.refusal is not None and self.refusal.cause == "weights_too_big":
             return 0
         spec = self.deployment.spec
+        asked: AbstractSettings = self.deployment.asked
         allocator, cost = self._resolved.allocator, self._cost(self.governing)
+        typical = typical_tokens(asked)
+        first = allocator.first_tokens
         low, high = 0, max(spec.max_position_embeddings or 0, self.max_model_len)
         while low < high:
             middle = (low + high + 1) // 2
-            longest = replace(allocator, max_tokens=middle)
+            if asked.first_tokens is None:  # the piece follows the lengths, which this cuts
+                first = middle if typical is None else min(typical, middle)
+            longest = replace(allocator, max_tokens=middle, first_tokens=first)
             if cost(longest.reserved_tokens(middle)) <= self._pool_bytes:
                 low = middle
             else:

@@ -13,6 +13,7 @@ from tokenroom.errors import DeploymentError
 from tokenroom.memory.allocation import Allocator, Sharing
 from tokenroom.memory.kv_cache import element_bytes
 from tokenroom.models.spec import ModelSpec
+from tokenroom.units import MAX_TOKENS
 
 _PREFILL_TOKENS: Final = 8192
 _LONGEST_UNBOUNDED: Final = 4096
@@ -107,14 +108,23 @@ def _resolve(sharing: Sharing, spec: ModelSpec, settings: AbstractSettings) -> d
     else:
         chosen("block_size", 16)
     if sharing is Sharing.HYBRID:
-        lengths = sorted(_lengths(settings, known["max_model_len"].value))
-        median = lengths[len(lengths) // 2]
-        chosen("first_tokens", median, "tokenroom", "half of the requests need no more")
+        longest = known["max_model_len"].value
+        typical = typical_tokens(settings)
+        first = longest if typical is None else min(typical, longest)
+        chosen("first_tokens", first, "tokenroom", "half of the requests need no more")
     for name in ("kv_cache_memory_bytes", "concurrency", "request_tokens", "lengths", "seed"):
         value = getattr(settings, name)
         if value is not None:
             known[name] = Setting(value=value, origin="user")
     return known
+
+
+def typical_tokens(settings: AbstractSettings) -> int | None:
+    """Median length of the workload before any is cut to the longest; None where that is asked."""
+    if settings.lengths is None:
+        return settings.request_tokens
+    lengths = sorted(_lengths(settings, MAX_TOKENS))
+    return lengths[len(lengths) // 2]
 
 
 def _lengths(settings: AbstractSettings, longest: int) -> tuple[int, ...]:

@@ -269,7 +269,7 @@ class TransformersPolicy:
         """Place the weights and count what the batch takes of each GPU."""
         resolved: Resolved = deployment.resolved
         node = deployment.node
-        limit = int(node.accelerator.memory_bytes * resolved.gpu_memory_utilization)
+        limit = node.accelerator.memory_bytes
         context = cuda_context_bytes(node.accelerator) + node.used_bytes
         free = [max(0, limit - context)] * node.count
         placement = place(
@@ -413,7 +413,7 @@ def _lines(plan: TransformersPlan) -> Iterator[Line]:
     yield exact(
         "total",
         stage.total_bytes,
-        "total memory x gpu_memory_utilization",
+        "total memory",
         {"accelerator": plan.deployment.node.accelerator.name},
         plan.deployment.node.accelerator.sources.get("memory_bytes", "accelerator catalogue"),
     )

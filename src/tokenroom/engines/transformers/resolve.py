@@ -35,7 +35,6 @@ class Resolved:
     num_gpus: int
     device_map: DeviceMap
     host_memory_bytes: int | None
-    gpu_memory_utilization: float
     max_model_len: int
     tokens: int
     prompt_tokens: int | None
@@ -105,7 +104,6 @@ def resolve(settings: TransformersSettings, spec: ModelSpec, node: Node) -> Reso
         num_gpus=node.count,
         device_map=DeviceMap(chosen("device_map", "auto")),
         host_memory_bytes=settings.host_memory_bytes,
-        gpu_memory_utilization=chosen("gpu_memory_utilization", 1.0),
         max_model_len=length,
         tokens=tokens,
         prompt_tokens=settings.prompt_tokens,

@@ -9,7 +9,6 @@ from typing import Any, Final
 from tokenroom.engines.setting_checks import (
     check_choice,
     check_count,
-    check_share,
     check_switch,
     check_text,
     renamed,
@@ -30,7 +29,6 @@ class TransformersSettings:
         num_gpus: GPUs that the modules are spread over.
         device_map: How.
         host_memory_bytes: Host memory for modules that no GPU holds, None for enough.
-        gpu_memory_utilization: Share of each GPU that may be used.
         max_model_len: Tokens of a sequence at its end, prompt and output.
         prompt_tokens: How many of them come at once; all but the last when not set.
         concurrency: Sequences of the batch.
@@ -51,7 +49,6 @@ class TransformersSettings:
     num_gpus: int | None = None
     device_map: str | None = None
     host_memory_bytes: int | None = None
-    gpu_memory_utilization: float | None = None
     max_model_len: int | None = None
     prompt_tokens: int | None = None
     concurrency: int | None = None
@@ -109,6 +106,11 @@ def changed(base: TransformersSettings | None, changes: Mapping[str, Any]) -> Tr
         DeploymentError: A field is unknown or holds an impossible value.
     """
     given = dict(changes)
+    if "gpu_memory_utilization" in given:
+        raise DeploymentError(
+            "gpu_memory_utilization is given and transformers takes no share of a GPU; leave "
+            "--util out"
+        )
     kv = given.pop("kv_cache_dtype", None)
     if kv is not None:
         if kv not in _CACHE_TYPES:
@@ -126,6 +128,5 @@ def changed(base: TransformersSettings | None, changes: Mapping[str, Any]) -> Tr
     for name, choices in _CHOICES.items():
         check_choice(name, getattr(settings, name), choices)
     check_count("logits_to_keep", settings.logits_to_keep, least=0)
-    check_share("gpu_memory_utilization", settings.gpu_memory_utilization)
     check_switch("padded", settings.padded)
     return settings
