@@ -273,6 +273,22 @@ def test_values_that_mean_nothing_are_named_and_counted(
     assert out.splitlines()[-1].endswith("；无法理解的值：6")
 
 
+def test_flags_that_the_engine_lacks_are_named_beside_a_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = ROW | {"command": "vllm serve Qwen/Qwen3-8B --apple 1", "flags": {"banana": 3}}
+    file = tmp_path / "odd.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    code, out, _ = run(capsys, str(file))
+    assert code == 0
+    for flag in ("--apple", "--banana"):
+        assert f"(odd.jsonl line 1): the engine has no flag {flag}, which is passed over" in out
+    assert out.splitlines()[-1].endswith("; values that mean nothing: 2")
+    file.write_text(json.dumps(ROW | {"flags": {"banana": 3}}) + "\n")
+    _, out, _ = run(capsys, str(file))
+    assert "vLLM 0.19.0 has no flag --banana" in out, "without a command it is not predicted"
+
+
 def test_the_schema_is_printed_and_kept(
     rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

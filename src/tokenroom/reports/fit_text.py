@@ -47,7 +47,7 @@ _COMMON_NAMES = ("max_model_len", "max_num_seqs")
 _OWN_NAMES = {
     "tensorrt-llm": ("max_seq_len", "max_batch_size"),
     "sglang": ("context_length", "max_running_requests"),
-    "transformers": ("max_length", "the batch"),
+    "transformers": ("max_length", "batch_size"),
 }
 """What an engine calls the longest request and the most requests, where not by the common names."""
 

@@ -69,8 +69,8 @@ VALIDATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "该行之外的信息：{facts}（{source}）。",
     ),
     "validate.remark.taken": (
-        "Taken from the log, as the command does not give them: {settings}.",
-        "命令未给出、取自日志的设置：{settings}。",
+        "Taken from the log or the flags, as the command does not give them: {settings}.",
+        "命令未给出、取自日志或 flags 的设置：{settings}。",
     ),
     "validate.remark.overruled": (
         "The command says {name} {command}, the log {log}; the command's is used.",

@@ -60,6 +60,7 @@ class Prediction:
         refused: The engine would refuse the settings, for the reason given.
         taken: Settings that the row's flags add to its command, with their values.
         overruled: Settings that both state: name, the command's value, the flags' value.
+        unknown: Flags beside or in the command that the engine does not have, passed over.
     """
 
     row: Row
@@ -70,6 +71,7 @@ class Prediction:
     refused: bool = False
     taken: Mapping[str, Any] = field(default_factory=dict)
     overruled: tuple[tuple[str, Any, Any], ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 class Predictor:
@@ -139,7 +141,8 @@ class Predictor:
         taken: dict[str, Any] = {}
         overruled: tuple[tuple[str, Any, Any], ...] = ()
         if row.command is not None and row.flags:
-            settings, taken, overruled = _with_flags(settings, row, version, quantized)
+            settings, taken, overruled, beside = _with_flags(settings, row, version, quantized)
+            unknown += (flag for flag in beside if flag not in _HARMLESS_FLAGS | off)
 
         def fitted(used_bytes: int = 0) -> FitResult:
             return fit(
@@ -163,6 +166,7 @@ class Predictor:
             note=found.note,
             taken=taken,
             overruled=overruled,
+            unknown=tuple(dict.fromkeys(unknown)),
         )
 
     def _model(self, name: str, engine: str) -> FoundModel:
@@ -195,11 +199,12 @@ class Predictor:
 
 def _with_flags(
     settings: Any, row: Row, version: str | None, quantized: bool
-) -> tuple[Any, dict[str, Any], tuple[tuple[str, Any, Any], ...]]:
+) -> tuple[Any, dict[str, Any], tuple[tuple[str, Any, Any], ...], tuple[str, ...]]:
     """A command's settings with those that the row's flags add to them.
 
     Returns:
-        The settings, what was added, and what both state differently, where the command's counts.
+        The settings, what was added, what both state differently, where the command's counts, and
+        flags that the engine does not have.
     """
     flags = dict(row.flags)
     if getattr(settings, "quantization", None) is not None:
@@ -221,7 +226,8 @@ def _with_flags(
             added[part.name] = other
         else:
             overruled.append((part.name, own, other))
-    return replace(settings, **added), added, tuple(overruled)
+    unknown = tuple(getattr(stated, "unknown_flags", ()))
+    return replace(settings, **added), added, tuple(overruled), unknown
 
 
 def by_memory(catalogue: Catalogue, total_gib: float) -> Sequence[Accelerator]:

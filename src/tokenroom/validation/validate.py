@@ -149,6 +149,14 @@ def validate(
                 left_out.append(_without(row, reason))
             else:
                 prediction = predictor.predict(row)
+                odd += (
+                    Odd(
+                        id=row.id,
+                        place=row.place,
+                        reason=f"the engine has no flag {flag}, which is passed over",
+                    )
+                    for flag in prediction.unknown
+                )
                 before = len(outcomes)
                 _try(prediction, known, comparisons, outcomes, unpredicted, partly, counted)
                 remarks += _remarks(prediction, outcomes[before:])
