@@ -25,6 +25,7 @@ from tokenroom.memory.kv_cache import request_bytes
 from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.quantization.hypothetical import what_if
 from tokenroom.performance.host import COSTS
+from tokenroom.performance.llama_cpp import Build, engine_of
 from tokenroom.performance.load import Load, speed, tpot, ttft
 from tokenroom.performance.step_time import step_time
 from tokenroom.performance.work import Layout, StepWork
@@ -130,13 +131,22 @@ def offline(row: Mapping[str, Any]) -> Outcome:
     )
 
 
+def build_of(row: Mapping[str, Any]) -> Build:
+    """What the build did: llb is of May 2024, pulls 4766 and 4812 of January, all without flash
+    attention; the build of issue 12 (3622) has int8 products; the other rows are of 2026."""
+    if row["id"].startswith("llb") or row["source"].endswith(("/4766", "/4812")):
+        return Build(flash_attention=False, int8_products=False)
+    return Build(flash_attention=not row["source"].endswith("/issues/12"), int8_products=True)
+
+
 def bench(row: Mapping[str, Any]) -> Outcome:
     """One prompt, or one request's tokens one by one."""
     spec = model_of(row["model"], row["precision"])
     accelerator = find_accelerator(GPUS.get(row["gpu"], row["gpu"].replace("-", " ")))
+    engine = engine_of(build_of(row))
     if row["metric"] == "tg_tokens_per_s":
         step = tpot(
-            spec, Layout(), accelerator, row["osl"] / 2, 1, engine="llama_cpp", kv_dtype="float16"
+            spec, Layout(), accelerator, row["osl"] / 2, 1, engine=engine, kv_dtype="float16"
         )
         predicted, kind = 1 / step, "decode"
     else:
@@ -145,7 +155,7 @@ def bench(row: Mapping[str, Any]) -> Outcome:
             Layout(),
             accelerator,
             row["isl"],
-            engine="llama_cpp",
+            engine=engine,
             max_num_batched_tokens=512,
             kv_dtype="float16",
         )
@@ -175,7 +185,7 @@ def spare_seconds(folder: Path) -> tuple[float, float]:
                     Layout(),
                     find_accelerator(GPUS.get(row["gpu"], row["gpu"].replace("-", " "))),
                     work,
-                    engine="llama_cpp",
+                    engine=engine_of(build_of(row)),
                     kv_dtype="float16",
                 )
             except TokenroomError:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from tokenroom.engines.llama_cpp.versions import rules_for
 from tokenroom.errors import DeploymentError
 from tokenroom.fitting import FitResult
 from tokenroom.performance.drafting import Drafting
+from tokenroom.performance.llama_cpp import Build, engine_of
 from tokenroom.performance.work import Layout
 from tokenroom.serving_drafting import drafting_of
 
@@ -218,8 +220,12 @@ def _llama_cpp(result: FitResult, _: int) -> Terms:
             f"the speed of a llama.cpp cache of type {named} is not modelled; it may be "
             f"{', '.join(_LLAMA_CACHE)}"
         )
+    build = Build(
+        flash_attention=_value(result, "flash_attn"),
+        int8_products=rules_for(result.deployment.version).int8_products,
+    )
     return Terms(
-        engine="llama_cpp",
+        engine=engine_of(build),
         layout=Layout(per_node=result.deployment.node.per_node),
         replicas=1,
         token_budget=_value(result, "n_ubatch"),

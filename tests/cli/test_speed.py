@@ -112,7 +112,6 @@ def test_borrowed_tables_are_said(capsys: pytest.CaptureFixture[str]) -> None:
 def test_known_weak_points_are_said(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, said in (
         (["--gpu", "2xl40s"], "all-reduce"),
-        (["--gpu", "h100", "--engine", "llama.cpp"], "no tables of its own"),
         (["--gpu", "h100", "--set", "cpu_offload_bytes=1073741824"], "GiB of weights a GPU"),
     ):
         data = answer(capsys, "llama-3.1-8b", "--context", "8k", *arguments)
@@ -230,3 +229,12 @@ def test_drafts_and_the_users_own_acceptance(capsys: pytest.CaptureFixture[str])
     code, _, err = run(capsys, "llama-3.1-8b", "--gpu", "h100", "--acceptance", "0.7")
     assert code == 2
     assert "drafts no tokens" in err
+
+
+def test_llama_cpp_rests_on_steps_that_were_timed(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("llama-3.1-8b", "--context", "8k", "--engine", "llama.cpp")
+    _, out, _ = run(capsys, *arguments, "--gpu", "rtx-3090")
+    text = " ".join(out.split())
+    assert "llama-bench timed on NVIDIA GeForce RTX 3090 and its kin" in text
+    assert "aiconfigurator" not in text
+    assert "warning" not in text

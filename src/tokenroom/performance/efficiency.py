@@ -50,7 +50,15 @@ _PEAKS: Final[Mapping[str, str]] = {
     "w4a16": "bf16",
     "w8a16": "bf16",
     "ggml": "bf16",
+    "f16": "fp16",
+    "plain": "fp16",
+    "mmq": "int8",
+    "mmvq": "int8",
 }
+"""Peak that each type runs at. The last four are llama.cpp's: 16 bits summed in 16 bits, the same
+in attention of several kernels, and its int8 products of many rows and of few."""
+
+_SHORT_SUMS: Final = ("f16", "plain")
 
 _WITHOUT_UNITS: Final[Mapping[str, str]] = {
     "fp8": "w8a16",
@@ -274,6 +282,8 @@ def peak_flops(arithmetic: str, accelerator: Accelerator) -> float:
     peaks = accelerator.flops_per_second
     found = peaks.get(_PEAKS[arithmetic]) or peaks.get("bf16") or peaks.get("fp16")
     found = found or peaks.get("fp32")
+    if arithmetic in _SHORT_SUMS and found is not None:
+        found = max(found, peaks.get("int8", 0.0) / 2)  # GeForce sums in 32 bits at half this rate
     if found is None:
         raise HardwareError(
             f"flops_per_second of {accelerator.key} holds nothing for 16-bit types, which speed "
@@ -331,11 +341,12 @@ def _fitted() -> tuple[float, dict[tuple[str, str], Efficiency]]:
 
 
 @lru_cache(maxsize=64)
-def _efficiency(accelerator_key: str, kin: _Traits, engine: str) -> Efficiency:
+def efficiency_by_traits(accelerator_key: str, kin: Traits, engine: str) -> Efficiency:
+    """What :func:`efficiency_of` answers, by what tells accelerators apart."""
     spread, fitted = _fitted()
 
     def distance(key: str) -> tuple[bool, bool, float]:
-        other = _traits(find_accelerator(key))
+        other = traits_of(find_accelerator(key))
         return (
             other.architecture != kin.architecture,
             (other.link == "nvlink") != (kin.link == "nvlink"),
@@ -372,7 +383,7 @@ def _efficiency(accelerator_key: str, kin: _Traits, engine: str) -> Efficiency:
     )
 
 
-class _Traits(NamedTuple):
+class Traits(NamedTuple):
     """What makes accelerators alike: the balance is FLOPs a byte where both limits meet."""
 
     architecture: str
@@ -380,9 +391,14 @@ class _Traits(NamedTuple):
     balance: float
 
 
-def _traits(accelerator: Accelerator) -> _Traits:
+def traits_of(accelerator: Accelerator) -> Traits:
+    """What an accelerator is likened to others by.
+
+    Raises:
+        HardwareError: Its peak or bandwidth is not known.
+    """
     balance = peak_flops("bf16", accelerator) / bandwidth_of(accelerator)
-    return _Traits(accelerator.architecture, accelerator.link, balance)
+    return Traits(accelerator.architecture, accelerator.link, balance)
 
 
 def bandwidth_of(accelerator: Accelerator) -> float:
@@ -413,7 +429,7 @@ def efficiency_of(accelerator: Accelerator, engine: str = "any") -> Efficiency:
     Raises:
         HardwareError: Its peak or bandwidth is not known.
     """
-    return _efficiency(accelerator.key, _traits(accelerator), engine)
+    return efficiency_by_traits(accelerator.key, traits_of(accelerator), engine)
 
 
 def kernel_shares(efficiency: Efficiency, kind: Kind, arithmetic: str) -> tuple[Shares, Residual]:

@@ -128,7 +128,7 @@ COSTS: Final[dict[str, HostCost]] = {
         token_seconds=0.0,
         verify_seconds=0.0,
         pass_seconds=0.0,
-        spare_seconds=(0.0, 1.64e-3),
+        spare_seconds=(0.0, 0.0),
         prepare_range_seconds=(0.0, 0.0),
     ),
 }
@@ -142,4 +142,4 @@ def arrival_seconds(host: HostCost, prompt_tokens: int) -> float:
 
 def host_cost(engine: str) -> HostCost:
     """The host's part under an engine; vLLM's for one that was not measured."""
-    return COSTS.get(engine, _OTHER)
+    return COSTS.get("llama_cpp" if engine.startswith("llama_cpp") else engine, _OTHER)

@@ -21,6 +21,11 @@ from tokenroom.performance.efficiency import (
     tables_of_operator,
 )
 from tokenroom.performance.host import HostCost, host_cost
+from tokenroom.performance.llama_cpp import (
+    BUILDS,
+    llama_cpp_efficiency,
+    llama_cpp_operators,
+)
 from tokenroom.performance.operators import ModelPlan, model_plan, step_operators
 from tokenroom.performance.work import (
     AFTER_BLOCKS,
@@ -113,10 +118,10 @@ def operator_times(
             modelled.
         HardwareError: A peak or bandwidth that it needs is not known.
     """
-    efficiency = efficiency_of(accelerator, engine)
+    efficiency = _efficiency(accelerator, engine)
     overlap = host_cost(engine).overlap_seconds if cuda_graphs and not work.prefill else 0.0
     found = []
-    for operator in _operators(spec, layout, work, kv_dtype, drafting, engine):
+    for operator in _operators(spec, layout, accelerator, work, kv_dtype, drafting, engine):
         tables = tables_of_operator(efficiency, operator, accelerator)
         found.append(
             TimedOperator(
@@ -132,17 +137,24 @@ def operator_times(
 def _operators(
     spec: ModelSpec,
     layout: Layout,
+    accelerator: Accelerator,
     work: StepWork,
     kv_dtype: str | None,
     drafting: Drafting | None,
     engine: str,
 ) -> tuple[Operator, ...]:
-    """What the model runs, then what drafts for the next step."""
+    """What the model runs, then what drafts for the next step, as the engine's kernels run them."""
     found = step_operators(spec, layout, work, kv_dtype=kv_dtype)
-    if drafting is None:
-        return found
-    mixes = host_cost(engine).mixes
-    return found + draft_operators(drafting, work, drafts_after_prompts=mixes)
+    if drafting is not None:
+        mixes = host_cost(engine).mixes
+        found += draft_operators(drafting, work, drafts_after_prompts=mixes)
+    return llama_cpp_operators(found, engine, accelerator) if engine in BUILDS else found
+
+
+def _efficiency(accelerator: Accelerator, engine: str) -> Efficiency:
+    if engine in BUILDS:
+        return llama_cpp_efficiency(accelerator)
+    return efficiency_of(accelerator, engine)
 
 
 def step_time(
@@ -168,8 +180,8 @@ def step_time(
         layout: How it is divided.
         accelerator: The kind of GPU.
         work: Requests of the step on one data-parallel rank.
-        engine: Whose kernels and host: ``"vllm"``, ``"sglang"``, ``"tensorrt_llm"``,
-            ``"llama_cpp"`` or any other.
+        engine: Whose kernels and host: ``"vllm"``, ``"sglang"``, ``"tensorrt_llm"``, a name of
+            :data:`tokenroom.performance.llama_cpp.BUILDS` or any other.
         kv_dtype: Type of the cache, None for the checkpoint's.
         cuda_graphs: Decode steps are replayed from graphs.
         asynchronous: The host prepares a step while the accelerators run the one before.
@@ -180,8 +192,8 @@ def step_time(
             modelled.
         HardwareError: A peak or bandwidth that it needs is not known.
     """
-    operators = _operators(spec, layout, work, kv_dtype, drafting, engine)
-    efficiency = efficiency_of(accelerator, engine)
+    operators = _operators(spec, layout, accelerator, work, kv_dtype, drafting, engine)
+    efficiency = _efficiency(accelerator, engine)
     return _timed(
         operators,
         efficiency,

@@ -120,11 +120,15 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "speed.extent.num_bytes": ("bytes", "字节数"),
     "speed.extent.message_bytes": ("message bytes", "消息字节数"),
     "speed.extent.ranks": ("ranks", "rank 数"),
+    "speed.timed_steps": (
+        "Rests on steps that llama-bench timed on {gpu} and its kin, from {count} sources.",
+        "依据 llama-bench 在 {gpu} 及同类显卡上实测的步时，共 {count} 个来源。",
+    ),
     "speed.llama_cpp": (
-        "llama.cpp has no tables of its own: decoding came out up to 1.6 times and prefill up to 4 "
-        "times too fast against measurements on GPUs with HBM",
-        "llama.cpp 没有自己的算子表：与 HBM 显卡上的实测相比，解码最多偏快 1.6 倍，"
-        "预填充最多偏快 4 倍",
+        "Against 350 rows of llama-bench, decoding is off by 7% in the median (90%: 31%) and "
+        "prefill by 11% (24%), one request at a time.",
+        "与 350 条 llama-bench 实测相比，解码误差中位数为 7%（90% 分位 31%），"
+        "预填充为 11%（24%），均为单请求。",
     ),
     "speed.host_weights": (
         "{size} of weights a GPU stay in the host's memory; every step moves what it needs of them "

@@ -10,6 +10,7 @@ from tokenroom.errors import HardwareError
 from tokenroom.fitting import FitResult
 from tokenroom.hardware.catalogue import find_accelerator
 from tokenroom.performance.drafting import Drafting
+from tokenroom.performance.llama_cpp import BUILDS
 from tokenroom.reports.console import Paragraph, print_trimmed
 from tokenroom.reports.fit_text import fit_title, verdict_reason
 from tokenroom.reports.messages import Language, message, notice_text
@@ -134,8 +135,6 @@ def speed_warnings(result: ServingSpeed, language: Language) -> list[str]:
     reduced = [line for line in result.decode.lines if line.name == "all_reduce"]
     if any(source.startswith("l40s: ") for line in reduced for source in line.sources):
         found.append(message("speed.l40s_all_reduce", language))
-    if result.terms.engine == "llama_cpp":
-        found.append(message("speed.llama_cpp", language))
     return found + [notice_text(notice, language) for notice in result.fit.notices]
 
 
@@ -264,6 +263,10 @@ def _grounds(result: ServingSpeed, language: Language) -> Iterator[str]:
     """The tables the figures rest on, and how right such figures were."""
     key, join = result.decode.time.tables_of, message("speed.parts_join", language)
     own = [source.split(": ")[1] for source in result.tables if source.startswith(f"{key}: ")]
+    if result.terms.engine in BUILDS:
+        yield message("speed.timed_steps", language, gpu=_gpu_name(key), count=len(own))
+        yield message("speed.llama_cpp", language)
+        return
     # folder/engine/version/file: what a reader asks for is whose kernels, and of which version
     named = sorted({" ".join(name.split("/")[1:3]) for name in own})
     yield message("speed.tables", language, gpu=_gpu_name(key), tables=join.join(named))

@@ -46,6 +46,7 @@ class VersionRules:
     takes_embeddings: bool = True
     rotates_caches: bool = True
     latent_caches: bool = True
+    int8_products: bool = True
 
     def padded_cells(self, tokens: int, flash_attn: bool) -> int:
         """Cells that hold that many tokens."""
@@ -64,6 +65,7 @@ _INDEXED_WRITES: Final = 6080
 _TAKES_EMBEDDINGS: Final = 7780
 _ROTATES: Final = 8615
 _LATENTS: Final = 5140
+_INT8_PRODUCTS: Final = 3220
 
 
 def rules_for(version: str | None) -> VersionRules:
@@ -91,4 +93,5 @@ def rules_for(version: str | None) -> VersionRules:
         takes_embeddings=build >= _TAKES_EMBEDDINGS,
         rotates_caches=build >= _ROTATES,
         latent_caches=build >= _LATENTS,
+        int8_products=build >= _INT8_PRODUCTS,
     )
