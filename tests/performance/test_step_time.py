@@ -157,6 +157,8 @@ def test_a_step_that_the_host_limits_is_as_unsure_as_the_host() -> None:
         assert step.high_seconds >= most + host.step_seconds
         assert step.high_seconds - step.seconds >= host.spare_seconds[1]
         assert step.device_seconds * 0.7 < step.low_seconds < max(step.seconds, least)
+        if not most:  # llama.cpp's host, which prepares nothing ahead
+            continue
         long = step_time(LLAMA, Layout(), H100, StepWork.decoding([8000] * 32), engine=engine)
         assert step.high_seconds / step.seconds > long.high_seconds / long.seconds
 
