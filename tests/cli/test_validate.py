@@ -273,6 +273,17 @@ def test_values_that_mean_nothing_are_named_and_counted(
     assert out.splitlines()[-1].endswith("；无法理解的值：6")
 
 
+def test_of_many_bad_rows_the_first_are_shown_and_all_counted(
+    rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows.write_text(rows.read_text() + "[]\n" * 500)
+    code, out, _ = run(capsys, str(rows), "--skip-bad")
+    assert code == 0
+    assert out.count(" holds []; a row is an object of fields") == 50
+    assert "\n  and 450 more\n" in out
+    assert out.splitlines()[-1].endswith("; rows that cannot be read: 500")
+
+
 def test_flags_that_the_engine_lacks_are_named_beside_a_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,6 +86,14 @@ def test_a_row_survives_being_written_and_read() -> None:
     assert again == row
 
 
+def test_what_is_said_of_odd_values_is_bounded() -> None:
+    names = {"x" * 100_000 + str(index): float("inf") for index in range(50)}
+    many = {f"flag{index}": index for index in range(50_000)}
+    row = read_row(ROW | {"reported": names, "flags": names} | many, "")
+    assert len(row.odd) == 20
+    assert max(map(len, row.odd)) < 300
+
+
 @pytest.mark.parametrize(
     ("missing", "grade"),
     [((), "A"), (("gpu",), "C"), (("model",), "C"), (("gpus",), "C"), (("reported",), "D")],

@@ -63,6 +63,7 @@ VALIDATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "; rows that cannot be read: {count}",
         "；无法读取的行：{count}",
     ),
+    "validate.more": ("and {count} more", "另有 {count} 处"),
     "validate.bad": ("Rows that cannot be read", "无法读取的行"),
     "validate.remark.facts": (
         "Beyond the row: {facts} ({source}).",

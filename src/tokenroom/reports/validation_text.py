@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+_MOST_SENTENCES = 50
+"""Of rows and values that cannot be read so many are shown; --json has them all."""
+
 _LARGE_PCT = 15.0
 """Errors above this are marked; docs/accuracy.md explains every one of the published rows."""
 
@@ -63,8 +66,10 @@ def print_validation(
         if sentences:
             out.print()
             out.print(Text(message(f"validate.{key}", language), style="bold"))
-            for sentence in sentences:
+            for sentence in sentences[:_MOST_SENTENCES]:
                 out.print(Text("  " + sentence, style="yellow"), soft_wrap=True)
+            if (more := len(sentences) - _MOST_SENTENCES) > 0:
+                out.print(Text("  " + message("validate.more", language, count=more)))
     out.print()
     if found.interrupted:
         out.print(Text(message("validate.interrupted", language), style="yellow"))

@@ -6,6 +6,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from tokenroom.errors import shown
@@ -24,6 +25,9 @@ FIELDS: Final = frozenset(
 OUTCOMES: Final = ("ok", "fails", "fails_other", "fails at run time", "unknown")
 _RESEMBLANCE: Final = 0.8
 """Share of common letters from which a field is taken for a misspelt one."""
+_LONGEST_NAME: Final = 20
+_MOST_NAMES: Final = 100
+"""Of so many fields, of names no longer than the other, misspellings are looked for."""
 
 
 def oddities(data: Mapping[str, Any], engine: str) -> Iterator[str]:
@@ -31,11 +35,11 @@ def oddities(data: Mapping[str, Any], engine: str) -> Iterator[str]:
 
     Fields of other names are the writer's own and no oddity, unless they are one letter off.
     """
-    for name in data:
-        if name not in FIELDS:
-            close = difflib.get_close_matches(str(name), FIELDS - data.keys(), 1, _RESEMBLANCE)
-            if close:
-                yield f"field {shown(name)} is not known and is passed over; {close[0]} is"
+    absent = FIELDS - data.keys()
+    others = (name for name in data if name not in FIELDS and len(name) <= _LONGEST_NAME)
+    for name in islice(others, _MOST_NAMES):
+        if close := difflib.get_close_matches(name, absent, 1, _RESEMBLANCE):
+            yield f"field {shown(name)} is not known and is passed over; {close[0]} is"
     version = data.get("engine_version")
     if isinstance(version, str) and version.strip() and not re.search(r"\d", version):
         yield (
@@ -55,7 +59,7 @@ def oddities(data: Mapping[str, Any], engine: str) -> Iterator[str]:
     if isinstance(flags, Mapping):
         for name, value in flags.items():
             if isinstance(value, float) and not math.isfinite(value):
-                yield f"flags.{name} is {shown(value)}, which is no number; correct it"
+                yield f"flags.{_short(name)} is {shown(value)}, which is no number; correct it"
 
 
 def _odd_figures(reported: Mapping[str, Any], engine: str) -> Iterator[str]:
@@ -64,9 +68,16 @@ def _odd_figures(reported: Mapping[str, Any], engine: str) -> Iterator[str]:
         by_device = value.items() if isinstance(value, Mapping) else ((None, value),)
         for device, inner in by_device:
             whole = str(name) if device is None else f"{str(device).lower()}_{name}"
-            place = f"reported.{name}" if device is None else f"reported.{name}.{device}"
+            place = f"reported.{_short(name)}"
+            if device is not None:
+                place += f".{_short(device)}"
             endless = isinstance(inner, float) and not math.isfinite(inner)
             if inner is None or figure(inner) is not None:
                 continue
             if endless or (is_known(engine, whole) and not isinstance(inner, list)):
                 yield f"{place} is {shown(inner)}, so that it is not compared; give a number"
+
+
+def _short(name: object) -> str:
+    """A field's name, cut when it is long."""
+    return shown(str(name))[1:-1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from tokenroom.errors import RowError, shown
@@ -38,6 +39,8 @@ _LONGEST: Final = 2000
 """Characters of a name that still can be one."""
 
 _LONGEST_COMMAND: Final = 100_000
+_MOST_ODD: Final = 20
+"""Sentences on one row; the first of them tell what it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +145,7 @@ def read_row(data: object, place: str) -> Row:
         url=_text(data, "url", place),
         note=_text(data, "note", place) or "",
         place=place,
-        odd=tuple(oddities(data, (engine or UNNAMED).lower())),
+        odd=tuple(islice(oddities(data, (engine or UNNAMED).lower()), _MOST_ODD)),
     )
 
 
