@@ -161,3 +161,26 @@ def test_old_vllm_runs_prompts_alone_and_copies_offloaded_weights() -> None:
     assert new.decode.lines[0].name == "host_weights"
     chunked = speed("llama-3.1-8b", "h100", engine="vllm@0.6.3", enable_chunked_prefill=True)
     assert chunked.terms.mixes is None
+
+
+def test_llama_cpp_needs_the_hosts_bandwidth_for_what_it_leaves_there() -> None:
+    given = {"engine": "llama.cpp", "context": 8192, "concurrency": 1, "fit": False}
+    with pytest.raises(DeploymentError, match=r"host_bandwidth is not given; give the peak"):
+        speed("gpt-oss-120b", "rtx-3090", n_cpu_moe=26, **given)
+    found = speed("gpt-oss-120b", "rtx-3090", n_cpu_moe=26, host_bandwidth=90e9, **given)
+    part = found.terms.layout.host
+    assert part is not None
+    assert (sum(part.layers), sum(part.experts), part.output) == (0, 26, False)
+    assert found.decode.lines[0].name == "host_layers"
+    assert found.prefill.lines[0].name == "host_weights"
+    half = speed("llama-3.1-8b", "rtx-3090", n_gpu_layers=17, host_bandwidth=90e9, **given)
+    assert half.terms.layout.host is not None
+    assert sum(half.terms.layout.host.layers) == 16
+    with pytest.raises(DeploymentError, match="on the processor alone"):
+        speed("llama-3.1-8b", "rtx-3090", n_gpu_layers=0, host_bandwidth=90e9, **given)
+
+
+def test_one_client_meets_no_prompts_but_its_own() -> None:
+    """While its request decodes nobody else's prompt shares a step."""
+    found = speed("llama-3.1-8b", "h100", input_tokens=4096, output_tokens=128, concurrency=1)
+    assert found.tpot_seconds.value == pytest.approx(found.decode.time.seconds)

@@ -205,6 +205,7 @@ def speed(
     settings: Any = None,
     notes: Sequence[str] = (),
     acceptance: float | None = None,
+    host_bandwidth: float | None = None,
     price_per_gpu_hour: float | None = None,
     **engine_settings: Any,
 ) -> ServingSpeed:
@@ -233,6 +234,7 @@ def speed(
         notes: Sentences of whoever read the settings.
         acceptance: Share of drafted tokens that are kept (0 to 1), or the mean tokens of a step
             (above 1); what was measured of the method when not given.
+        host_bandwidth: Peak of the host's memory in bytes a second, for llama.cpp's layers there.
         price_per_gpu_hour: USD of one GPU for an hour.
         engine_settings: Further engine arguments under the engine's own names.
 
@@ -274,6 +276,7 @@ def speed(
         output_tokens=output_tokens,
         concurrency=concurrency,
         acceptance=acceptance,
+        host_bandwidth=host_bandwidth,
         price_per_gpu_hour=price_per_gpu_hour,
     )
 
@@ -285,6 +288,7 @@ def speed_of(
     output_tokens: int,
     concurrency: int,
     acceptance: float | None = None,
+    host_bandwidth: float | None = None,
     price_per_gpu_hour: float | None = None,
 ) -> ServingSpeed:
     """The same of a deployment that :func:`tokenroom.fitting.fit` has answered for.
@@ -302,7 +306,7 @@ def speed_of(
             f"input and output are {wanted:,} tokens together; the engine refuses requests beyond "
             f"max_model_len {longest:,}: shorten them or raise the context"
         )
-    terms = terms_of(result, input_tokens, acceptance)
+    terms = terms_of(result, input_tokens, acceptance, host_bandwidth)
     load = Load(input_tokens=input_tokens, output_tokens=output_tokens, concurrency=1)
     asked = replace(result, request_tokens=wanted)
     if not asked.requests_running:

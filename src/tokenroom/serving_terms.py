@@ -11,8 +11,11 @@ from tokenroom.errors import DeploymentError
 from tokenroom.fitting import FitResult
 from tokenroom.performance.drafting import Drafting
 from tokenroom.performance.llama_cpp import Build, engine_of
-from tokenroom.performance.work import Layout
+from tokenroom.performance.work import HostPart, Layout
 from tokenroom.serving_drafting import drafting_of
+
+_OFFLOAD_ROWS: Final = 32
+"""ggml-cuda.cu of llama.cpp 0c1e57098: ``GGML_OP_OFFLOAD_MIN_BATCH``."""
 
 _LLAMA_CACHE: Final = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "q8_0": "int8"}
 
@@ -43,16 +46,26 @@ class Terms(NamedTuple):
     mixes: bool | None = None
 
 
-def terms_of(result: FitResult, input_tokens: int, acceptance: float | None = None) -> Terms:
+def terms_of(
+    result: FitResult,
+    input_tokens: int,
+    acceptance: float | None = None,
+    host_bandwidth: float | None = None,
+) -> Terms:
     """What the settings of a deployment mean for prompts of ``input_tokens``.
 
-    ``acceptance`` is the share of drafted tokens that are kept, or the mean tokens of a step.
+    ``acceptance`` is the share of drafted tokens that are kept, or the mean tokens of a step;
+    ``host_bandwidth`` is the peak of the host's memory in bytes a second.
 
     Raises:
         DeploymentError: The engine would refuse such prompts, or its speed is not modelled.
     """
     check_engine(result.deployment.engine)
-    terms = _TERMS[result.deployment.engine](result, input_tokens)
+    engine = result.deployment.engine
+    terms = _TERMS[engine](result, input_tokens)
+    if engine == "llama.cpp":
+        host = _host_part(result, host_bandwidth)
+        terms = terms._replace(layout=replace(terms.layout, host=host))
     return terms._replace(drafting=drafting_of(result.deployment, terms.layout, acceptance))
 
 
@@ -208,12 +221,6 @@ def _tensorrt_llm(result: FitResult, input_tokens: int) -> Terms:
 
 def _llama_cpp(result: FitResult, _: int) -> Terms:
     """Layers split over GPUs run one after another for all requests: one rank with all of them."""
-    remarks = getattr(result.plan, "remarks", ())
-    if any(remark.key != "placement_all_gpu" for remark in remarks):
-        raise DeploymentError(
-            f"llama.cpp places parts of {result.deployment.spec.name} in host memory, whose speed "
-            f"is not modelled; use more GPUs or smaller weights"
-        )
     named = _value(result, "type_k")
     if named not in _LLAMA_CACHE:
         raise DeploymentError(
@@ -232,6 +239,44 @@ def _llama_cpp(result: FitResult, _: int) -> Terms:
         kv_dtype=_LLAMA_CACHE[named],
         cuda_graphs=True,
         asynchronous=False,
+    )
+
+
+def _host_part(result: FitResult, bandwidth: float | None) -> HostPart | None:
+    """What llama.cpp lets the processor compute, None when all is on GPUs."""
+    from tokenroom.engines.llama_cpp.speed import host_blocks, speed_class  # loaded with the engine
+
+    memory: Any = getattr(result.plan, "memory", None)
+    placed = speed_class(memory)
+    spec = result.deployment.spec
+    if placed.name == "all_gpu":
+        return None
+    if placed.name == "cpu_only":
+        raise DeploymentError(
+            f"llama.cpp runs {spec.name} on the processor alone, whose speed is not modelled; give "
+            f"it a GPU with --n-gpu-layers"
+        )
+    if bandwidth is None:
+        raise DeploymentError(
+            f"llama.cpp places parts of {spec.name} in host memory, and host_bandwidth is not "
+            f"given; give the peak of that memory (--host-bandwidth 90GB/s), or use more GPUs"
+        )
+    away = host_blocks(memory)
+    kinds = [id(layer) for layer, _ in spec.layer_kinds]
+    numbers = [kinds.index(id(layer)) for layer in spec.layers]
+
+    def counts(blocks: frozenset[int]) -> tuple[int, ...]:
+        return tuple(
+            sum(number == kind for index, number in enumerate(numbers) if index in blocks)
+            for kind in range(len(kinds))
+        )
+
+    return HostPart(
+        layers=counts(away.layers),
+        experts=counts(away.experts),
+        output=away.output,
+        bandwidth_bytes_per_second=bandwidth,
+        copied_from_rows=_OFFLOAD_ROWS if memory.resolved.op_offload else None,
     )
 
 

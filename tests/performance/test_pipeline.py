@@ -7,11 +7,11 @@ import pytest
 from tokenroom.errors import DeploymentError, HardwareError
 from tokenroom.hardware.catalogue import find_accelerator
 from tokenroom.models.resolve import load_model
-from tokenroom.performance.efficiency import HOST_LINK_SHARE
+from tokenroom.performance.efficiency import HOST_LINK_SHARE, HOST_MEMORY_SHARE
 from tokenroom.performance.load import Load, Speed, speed
 from tokenroom.performance.operators import host_share, model_plan, step_operators
 from tokenroom.performance.step_time import step_time
-from tokenroom.performance.work import Kind, Layout, StepWork
+from tokenroom.performance.work import HostPart, Kind, Layout, Operator, StepWork
 
 H100 = find_accelerator("h100")
 LLAMA = load_model("llama-3.3-70b")
@@ -110,6 +110,57 @@ def test_kernels_read_chosen_experts_only_and_copies_read_all() -> None:
 
     assert moved(copies=True) == pytest.approx(40 * 2**30, rel=1e-3)
     assert moved(copies=False) < 0.35 * moved(copies=True)  # two of eight experts
+
+
+def test_the_processor_multiplies_few_rows_and_the_gpu_many() -> None:
+    """Experts of 10 of 32 blocks away: read in the host's memory, or copied from 32 rows on."""
+    part = HostPart(
+        layers=(0,),
+        experts=(10,),
+        output=False,
+        bandwidth_bytes_per_second=90e9,
+        copied_from_rows=32,
+    )
+    layout, plain = Layout(host=part), Layout()
+
+    def named(rows: int, layout: Layout) -> dict[str, Operator]:
+        work = StepWork(decode_sequences=rows, decode_context_tokens=500)
+        return {op.name: op for op in step_operators(MIXTRAL, layout, work)}
+
+    few, all_few = named(1, layout), named(1, plain)
+    assert few["experts"].times == 22
+    assert few["host_layers"].num_bytes == pytest.approx(10 * all_few["experts"].num_bytes)
+    assert "host_weights" not in few
+    many = named(64, layout)
+    assert many["experts"].times == 32
+    assert "host_layers" not in many
+    whole = 8 * 3 * 4096 * 14336 * 2
+    assert many["host_weights"].num_bytes == pytest.approx(10 * whole, rel=1e-3)
+    step = step_time(MIXTRAL, layout, H100, StepWork(decode_sequences=1))
+    seconds = few["host_layers"].num_bytes / 90e9 / HOST_MEMORY_SHARE
+    assert step.operators["host_layers"].seconds == pytest.approx(seconds, rel=1e-3)
+
+
+def test_whole_blocks_and_the_output_may_be_away() -> None:
+    part = HostPart(
+        layers=(30,),
+        experts=(0,),
+        output=True,
+        bandwidth_bytes_per_second=90e9,
+        copied_from_rows=None,
+    )
+    work = StepWork(decode_sequences=8, decode_context_tokens=500)
+    operators = step_operators(LLAMA, Layout(host=part), work)
+    found = {op.name: op for op in operators}
+    every = {op.name: op for op in step_operators(LLAMA, Layout(), work)}
+    assert "lm_head" not in found
+    assert found["attention_decode"].times == 50
+    assert found["activation"].times + 30 == every["activation"].times
+    # eight rows are read twice, four at once
+    weights = 30 * every["mlp.down_proj"].num_bytes
+    layers, output = (op.num_bytes for op in operators if op.name == "host_layers")
+    assert layers > 2 * weights
+    assert output == 2 * every["lm_head"].num_bytes
 
 
 def test_a_link_to_the_host_must_be_known() -> None:

@@ -9,6 +9,7 @@ import click
 
 from tokenroom.cli.options import (
     TOKENS,
+    Quantity,
     gpu_file_option,
     json_option,
     language_option,
@@ -17,6 +18,7 @@ from tokenroom.cli.options import (
 from tokenroom.cli.question import question
 from tokenroom.errors import CommandLineError, shown
 from tokenroom.reports.messages import Language
+from tokenroom.units import parse_rate
 
 if TYPE_CHECKING:
     from tokenroom.fitting import FitResult
@@ -84,6 +86,11 @@ if TYPE_CHECKING:
     "--acceptance",
     type=float,
     help="Share of drafted tokens that are kept (0 to 1), or mean tokens of a step (above 1).",
+)
+@click.option(
+    "--host-bandwidth",
+    type=Quantity("RATE", parse_rate),
+    help="Peak of the host's memory, as 90GB/s, for layers that llama.cpp leaves there.",
 )
 @click.option("--price", type=float, help="USD of one GPU for an hour.")
 @click.option("--sweep", "sweep_text", help="concurrency=1..256")
@@ -180,6 +187,7 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> ServingSpeed:
         output_tokens=options["output_tokens"],
         concurrency=options["concurrency"],
         acceptance=options["acceptance"],
+        host_bandwidth=options["host_bandwidth"],
         price_per_gpu_hour=options["price"],
         **asked.settings,
     )

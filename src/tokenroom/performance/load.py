@@ -237,9 +237,10 @@ def speed(
     bound = most * turns * stages / pieces if mixed else admitted  # prompts keep no more busy
     decoding = min(admitted, bound)
     for _ in range(_ROUNDS):
-        arrivals = decoding / stages / turns * pieces  # chunks of prompts a step, on average
+        # chunks of others' prompts a step, on average: one's own is behind when one decodes
+        arrivals = max(0.0, decoding - 1) / stages / turns * pieces
         busy = 1 - exp(-arrivals)  # share of steps with any, when they end independently
-        together = min(arrivals / busy, most)
+        together = min(arrivals / busy, most) if arrivals else 1.0
         decode = step(0, decoding)
         prefill = step(together, decoding if mixed else 0)
         extra = arrivals / together

@@ -16,6 +16,7 @@ from tokenroom.errors import DeploymentError
 from tokenroom.memory.weights import VOCAB_MULTIPLE
 from tokenroom.models.spec import DenseFFN, Layer, Mixer, ModelSpec, MoEFFN, Role, Shard
 from tokenroom.performance.attention_work import ACTIVATION_BYTES, mixer_operators
+from tokenroom.performance.host_part import divided, on_host
 from tokenroom.performance.matrices import (
     Experts,
     Matrix,
@@ -234,8 +235,14 @@ def step_operators(
         block = _block(plan, layer, layout, work, cache)
         if share:
             block.append(_host_read(layer, layout, work, share))
+        if layout.host is not None:
+            away = layout.host.layers[kind], layout.host.experts[kind]
+            block = list(divided(block, layer, layout.host, *away, work))
         found += [operator._replace(block=kind) for operator in block]
-    found += _output(plan, layout, work)  # after the blocks, as operators are by default
+    output = _output(plan, layout, work)
+    if layout.host is not None and layout.host.output and plan.head is not None:
+        output = list(on_host(output, plan.head, layout.host, work))
+    found += output  # after the blocks, as operators are by default
     return (*found, *_sends(plan, layout, work))
 
 

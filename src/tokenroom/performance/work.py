@@ -29,6 +29,7 @@ class Kind(StrEnum):
     ALL_TO_ALL = "all_to_all"
     SEND = "send"
     HOST_READ = "host_read"  # weights that stay in the host's memory, over the link to it
+    HOST_COMPUTE = "host_compute"  # what the processor computes itself, in the host's memory
 
 
 BEFORE_BLOCKS: Final = -1
@@ -80,7 +81,7 @@ class Operator(NamedTuple):
             touched. Batched: rows, N, K, heads. Attention and scans over prompts: tokens a
             sequence, head width, keys (tokens), heads of all sequences. Decode attention: query
             heads a KV head, keys, 1 (keys are split over pieces), KV heads of all sequences. Empty
-            for collectives and memory kernels.
+            for collectives and memory kernels; of the processor its memory's bytes a second.
         block: Which kind of block it belongs to, by its place in the model's plan; or
             :data:`BEFORE_BLOCKS`, :data:`AFTER_BLOCKS`, :data:`BETWEEN_STAGES`.
     """
@@ -160,6 +161,25 @@ class StepWork:
         return len(self.prefill) + self.decode_sequences * self.decode_outputs
 
 
+class HostPart(NamedTuple):
+    """What of a model the processor computes, since its weights stay in the host's memory.
+
+    Attributes:
+        layers: Blocks of each kind of which all but routed experts do, with their caches.
+        experts: Blocks of each kind of which the routed experts do.
+        output: The output projection does.
+        bandwidth_bytes_per_second: Peak of the host's memory.
+        copied_from_rows: Rows from which a step's weights are copied to the accelerator instead,
+            which then multiplies; None for never.
+    """
+
+    layers: tuple[int, ...]
+    experts: tuple[int, ...]
+    output: bool
+    bandwidth_bytes_per_second: float
+    copied_from_rows: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """How a model is divided over accelerators.
@@ -176,6 +196,7 @@ class Layout:
         host_weight_bytes: Weights of the blocks that each rank keeps in the host's memory.
         copies_host_weights: They are copied whole before each block, experts that no token
             chose included; otherwise kernels read what they need of them over the link.
+        host: What the processor computes (llama.cpp), None for nothing.
 
     Raises:
         DeploymentError: A size is not positive, the experts' ranks do not divide, or the stages'
@@ -190,6 +211,7 @@ class Layout:
     stage_layers: tuple[int, ...] | None = None
     host_weight_bytes: int = 0
     copies_host_weights: bool = False
+    host: HostPart | None = None
 
     def __post_init__(self) -> None:
         for name in (

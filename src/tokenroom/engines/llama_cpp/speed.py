@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tokenroom.engines.llama_cpp.memory import Memory
 from tokenroom.engines.policy import Notice
@@ -48,6 +48,38 @@ class SpeedClass:
                 "share": f"{self.gpu_share:.0%}",
             },
         )
+
+
+class HostBlocks(NamedTuple):
+    """Blocks that the host computes, by their number.
+
+    Attributes:
+        layers: Those of which all but routed experts are there, with their caches.
+        experts: Those whose routed experts are there.
+        output: The output projection is there.
+    """
+
+    layers: frozenset[int]
+    experts: frozenset[int]
+    output: bool
+
+
+def host_blocks(memory: Memory) -> HostBlocks:
+    """What of a placement the host computes; a block that is divided counts by its greater part."""
+    host, placement = memory.host, memory.placement
+    layers: set[int] = set()
+    experts: set[int] = set()
+    for index, block in enumerate(memory.tensors.blocks):
+        sizes = {False: [0, 0], True: [0, 0]}  # of experts or not: there, in all
+        for stem, tensor in block.items():
+            held = sizes[tensor.is_expert]
+            held[0] += tensor.num_bytes * (placement.device_of(index, stem) == host)
+            held[1] += tensor.num_bytes
+        for is_expert, found in ((False, layers), (True, experts)):
+            there, whole = sizes[is_expert]
+            if whole and 2 * there > whole:
+                found.add(index)
+    return HostBlocks(frozenset(layers), frozenset(experts), placement.output_device == host)
 
 
 def speed_class(memory: Memory) -> SpeedClass:
