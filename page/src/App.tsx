@@ -1,0 +1,390 @@
+// The page: what is asked on the left, the answer on the right; the address holds the question.
+
+import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { ask, type Catalogues, catalogues, type Change, type Fit, Refusal, type Speed } from "./api";
+import { useAnswer } from "./ask";
+import { Combobox, type Option } from "./Combobox";
+import { Explain } from "./Explain";
+import { download, fileName, markdown, png, svgText } from "./exporting";
+import { Figures } from "./Figures";
+import { gib, parameters, tokens, whole } from "./format";
+import { MemoryBar } from "./MemoryBar";
+import { Menu } from "./Menu";
+import type { OperatorStep } from "./operators";
+import { AccuracyPanel, Changes, Engines, Growth, SpeedPanel, speedBody } from "./panels";
+import { Paste } from "./Paste";
+import { addressOf, bodyOf, changed, type Language, type Question, questionOf, withSettings } from "./question";
+import { roundNumbers, Slider } from "./Slider";
+import { Tabs } from "./Tabs";
+import { named, sayIn } from "./words";
+
+const CONTEXTS = roundNumbers(512, 2 ** 20);
+const LENGTHS = roundNumbers(16, 2 ** 18);
+const COUNTS = roundNumbers(1, 1024);
+const GPU_COUNTS = [1, 2, 4, 8, 16, 32];
+const CACHES = ["fp8", "fp8_e5m2", "int8"];
+const TABS = ["growth", "speed", "changes", "engines", "accuracy"] as const;
+const MAX_FILE_BYTES = 12 * 2 ** 20;
+const SPEED_DELAY = 30;
+
+interface ReadText {
+  kind: "config" | "command" | "log";
+  question: Partial<Question>;
+}
+
+export function App({ first }: { first: Question }) {
+  const [question, setQuestion] = useState(first);
+  const [lists, setLists] = useState<Catalogues | null>(null);
+  const [explained, setExplained] = useState("");
+  const [pasting, setPasting] = useState(false);
+  const [pasteRefusal, setPasteRefusal] = useState("");
+  const [copied, setCopied] = useState("");
+  const say = useMemo(() => sayIn(question.language), [question.language]);
+  const change = useCallback((part: Partial<Question>) => setQuestion((old) => changed(old, part)), []);
+
+  const body = bodyOf(question);
+  const key = JSON.stringify(body);
+  const unreachable = say("unreachable");
+  const { answer: fit, refusal, busy } = useAnswer(key, (signal) => ask<Fit>("fit", body, signal), { unreachable });
+  const speedKey = JSON.stringify(speedBody(question));
+  const { answer: speedAnswer, refusal: speedRefusal } = useAnswer(
+    fit && fit.verdict !== "does_not_fit" ? speedKey : "",
+    (signal) => ask<Speed>("speed", speedBody(question), signal),
+    { delay: SPEED_DELAY, unreachable },
+  );
+  const speed = fit && fit.verdict !== "does_not_fit" && speedAnswer?.ttft_seconds ? speedAnswer : null;
+
+  useAddress(question, setQuestion);
+  useEffect(() => {
+    document.documentElement.lang = question.language === "zh" ? "zh-CN" : "en";
+    localStorage.setItem("tokenroom.language", question.language);
+  }, [question.language]);
+  const wantLists = useCallback(() => {
+    catalogues().then(setLists, () => undefined);
+  }, []);
+  useEffect(() => {
+    if (fit && !lists) wantLists();
+  }, [fit]);
+
+  const take = async (text: string) => {
+    try {
+      const read = await ask<ReadText>("read", { text, language: question.language });
+      change({ model: "", config: "", command: "", settings: "", ...read.question });
+      setPasting(false);
+      setPasteRefusal("");
+    } catch (error) {
+      setPasteRefusal(error instanceof Refusal ? error.message : unreachable);
+      setPasting(true);
+    }
+  };
+  useDrop((file) => {
+    if (file.size > MAX_FILE_BYTES) {
+      setPasteRefusal(say("tooLarge"));
+      setPasting(true);
+    } else file.text().then(take);
+  });
+
+  const options = useOptions(lists);
+  const titles = Object.fromEntries((lists?.engines ?? []).map((engine) => [engine.name, engine.title]));
+  const copy = async (what: string, text: string) => {
+    await navigator.clipboard.writeText(text);
+    setCopied(what);
+    setTimeout(() => setCopied(""), 1600);
+  };
+  const apply = (wanted: Change) => {
+    const { max_model_len, context_length, max_seq_len, n_ctx, tensor_parallel_size, ...rest } = wanted.settings;
+    const length = max_model_len ?? context_length ?? max_seq_len ?? n_ctx;
+    change({
+      gpus: wanted.gpus,
+      ...(typeof length === "number" ? { context: length } : {}),
+      ...(wanted.weights ? { weights: wanted.weights } : {}),
+      settings: withSettings(question.settings, {
+        ...rest,
+        ...(tensor_parallel_size === undefined || tensor_parallel_size === wanted.gpus ? {} : { tensor_parallel_size }),
+      }),
+    });
+  };
+  const picture = (name: string) => document.querySelector<SVGSVGElement>(name);
+  const pictures = () => picture("#growth-chart") ?? picture("#pareto-chart") ?? picture("#memory-bar");
+
+  return (
+    <>
+      <a class="skip" href="#answer">{say("skip")}</a>
+      <header class="top">
+        <h1>tokenroom</h1>
+        <p>{say("tagline")}</p>
+        <nav aria-label="tokenroom">
+          <button type="button" class="quiet" onClick={() => copy("link", location.href)}>
+            {copied === "link" ? say("copied") : say("share")}
+          </button>
+          <Menu label={say("exportAs")}>
+            {fit && (
+              <>
+                <button type="button" onClick={() => download(fileName(fit, "json"), new Blob([JSON.stringify({ fit, speed }, null, 2)], { type: "application/json" }))}>{say("asJson")}</button>
+                <button type="button" onClick={() => download(fileName(fit, "md"), new Blob([markdown(fit, speed, say, location.href)], { type: "text/markdown" }))}>{say("asMarkdown")}</button>
+                <button type="button" onClick={() => { const shown = pictures(); if (shown) download(fileName(fit, "svg"), new Blob([svgText(shown)], { type: "image/svg+xml" })); }}>{say("asSvg")}</button>
+                <button type="button" onClick={async () => { const shown = pictures(); if (shown) download(fileName(fit, "png"), await png(shown)); }}>{say("asPng")}</button>
+              </>
+            )}
+          </Menu>
+          <ThemeButton say={say} />
+          <button type="button" class="quiet" lang={question.language === "zh" ? "en" : "zh-CN"} onClick={() => change({ language: question.language === "zh" ? "en" : ("zh" as Language) })}>
+            {question.language === "zh" ? "English" : "中文"}
+          </button>
+        </nav>
+      </header>
+      <div class="columns">
+        <form class="asked" aria-label={say("inputs")} onSubmit={(event) => event.preventDefault()}>
+          <Combobox
+            label={say("model")}
+            value={question.model}
+            shown={question.config ? say("pastedConfig") : question.command ? say("pastedCommand") : question.model}
+            options={options.models}
+            hint={say("modelHint")}
+            nothing={say("none")}
+            onOpen={wantLists}
+            onChoose={(model) => change({ model, config: "", command: "" })}
+            onType={(model) => change({ model, config: "", command: "" })}
+          />
+          <div class="row">
+            <button type="button" class="quiet paste-button" onClick={() => { setPasteRefusal(""); setPasting(true); }}>{say("paste")} …</button>
+            {(question.config || question.command) && (
+              <button type="button" class="quiet" onClick={() => change({ config: "", command: "", model: question.model || first.model })}>{say("drop")}</button>
+            )}
+          </div>
+          <div class="row wide-first">
+            <Combobox
+              label={say("gpu")}
+              value={question.gpu}
+              shown={fit && !refusal ? fit.hardware.name.replace(/^NVIDIA /, "") : question.gpu}
+              options={options.gpus}
+              nothing={say("none")}
+              onOpen={wantLists}
+              onChoose={(gpu) => change({ gpu })}
+              onType={(gpu) => change({ gpu })}
+            />
+            <Select label={say("gpus")} value={String(question.gpus)} options={GPU_COUNTS.includes(question.gpus) ? GPU_COUNTS.map(String) : [...GPU_COUNTS, question.gpus].map(String)} onChange={(value) => change({ gpus: Number(value) })} />
+          </div>
+          <div class="row wide-first">
+            <Select label={say("engine")} value={question.engine} options={lists?.engines.map((engine) => engine.name) ?? [question.engine]} shown={(name) => titles[name] ?? name} onChange={(engine) => change({ engine, version: "", settings: "" })} />
+            <Text label={say("version")} value={question.version} hint={fit?.engine.version || say("newest")} onChange={(version) => change({ version })} />
+          </div>
+          <Slider label={say("context")} hint={say("contextHint")} unit={say("tokensUnit")} value={question.context} stops={CONTEXTS} shown={tokens} onChange={(context) => change({ context })} />
+          <Slider label={say("input")} unit={say("tokensUnit")} value={question.input} stops={LENGTHS} shown={tokens} onChange={(input) => change({ input })} />
+          <Slider label={say("output")} unit={say("tokensUnit")} value={question.output} stops={LENGTHS} shown={tokens} onChange={(output) => change({ output })} />
+          <Slider label={say("concurrency")} value={question.concurrency} stops={COUNTS} shown={whole} onChange={(concurrency) => change({ concurrency })} />
+          <div class="row">
+            <Select label={say("weights")} value={question.weights} options={["", ...(lists?.layouts ?? (question.weights ? [question.weights] : []))]} shown={(name) => name || say("asStored")} onChange={(weights) => change({ weights })} />
+            <Select label={say("kv")} value={question.kv} options={["", ...CACHES, ...(question.kv && !CACHES.includes(question.kv) ? [question.kv] : [])]} shown={(name) => name || say("automatic")} onChange={(kv) => change({ kv })} />
+          </div>
+          <details open={Boolean(question.settings || question.util || question.price)}>
+            <summary>{say("more")}</summary>
+            <div class="row">
+              <Text label={say("util")} value={question.util} hint="0.9" onChange={(util) => change({ util: Number(util) > 0 ? util : "" })} />
+              <Text label={say("price")} value={question.price} hint="2.50" onChange={(price) => change({ price: Number(price) > 0 ? price : "" })} />
+            </div>
+            <label class="field">
+              <span>{say("settingsHint")}</span>
+              <textarea rows={3} spellcheck={false} value={question.settings} onChange={(event) => change({ settings: event.currentTarget.value })} />
+            </label>
+          </details>
+        </form>
+        <main id="answer" aria-label={say("answer")} aria-busy={busy}>
+          <div class={`verdict verdict-${refusal ? "refused" : (fit?.verdict ?? "none")}`} role="status">
+            {refusal ? (
+              <>
+                <strong>{say("cannot")}</strong>
+                <p>{refusal}</p>
+              </>
+            ) : fit ? (
+              <>
+                <strong>{named(say, fit.verdict)}</strong>
+                <p>
+                  {fit.reason ?? (
+                    <>
+                      <b class="number">{whole(fit.kv_pool_tokens)}</b> {say("room")}
+                    </>
+                  )}
+                </p>
+                <p class="subject">
+                  {fit.model.name} · {parameters(fit.model.parameters_total)} · {gib(fit.model.weights_bytes)} GiB · {fit.hardware.count} × {fit.hardware.name} · {titles[fit.engine.name] ?? fit.engine.name} {fit.engine.version}
+                </p>
+              </>
+            ) : (
+              <strong>{say("working")}</strong>
+            )}
+          </div>
+          {fit && !refusal && (
+            <>
+              <MemoryBar fit={fit} say={say} onExplain={setExplained} />
+              <Figures fit={fit} speed={speed} speedRefusal={fit.verdict === "does_not_fit" ? "" : speedRefusal || (speedAnswer?.reason ?? "")} say={say} onExplain={setExplained} />
+              {fit.command && (
+                <div class="launch">
+                  <span class="label">{say("launch")}</span>
+                  <code tabIndex={0}>{fit.command}</code>
+                  <button type="button" onClick={() => copy("command", fit.command ?? "")}>{copied === "command" ? say("copied") : say("copy")}</button>
+                </div>
+              )}
+              {fit.warnings.length + (fit.remarks?.length ?? 0) + (speed?.warnings.length ?? 0) > 0 && (
+                <details class="notes">
+                  <summary>{say("notes")} ({fit.warnings.length + (fit.remarks?.length ?? 0) + (speed?.warnings.length ?? 0)})</summary>
+                  <ul>
+                    {[...(fit.remarks ?? []), ...fit.warnings, ...(speed?.warnings ?? [])].map((text) => <li key={text}>{text}</li>)}
+                  </ul>
+                </details>
+              )}
+              <Tabs tabs={TABS.map((id) => ({ id, label: say(`tab_${id}`) }))} chosen={question.tab} label={say("answer")} onChoose={(tab) => change({ tab })}>
+                {question.tab === "growth" && <Growth question={question} fit={fit} say={say} />}
+                {question.tab === "speed" && <SpeedPanel question={question} fit={fit} say={say} />}
+                {question.tab === "changes" && <Changes question={question} fit={fit} say={say} onApply={apply} />}
+                {question.tab === "engines" && <Engines question={question} fit={fit} say={say} titles={titles} />}
+                {question.tab === "accuracy" && <AccuracyPanel say={say} titles={titles} />}
+              </Tabs>
+            </>
+          )}
+        </main>
+      </div>
+      {explained && fit && <Explaining fit={fit} question={question} wanted={explained} say={say} onClose={() => setExplained("")} />}
+      {pasting && <Paste say={say} refusal={pasteRefusal} onText={take} onClose={() => setPasting(false)} />}
+    </>
+  );
+}
+
+function Explaining(props: { fit: Fit; question: Question; wanted: string; say: ReturnType<typeof sayIn>; onClose: () => void }) {
+  const { question, say } = props;
+  const body = { ...bodyOf(question), explain: true };
+  const { answer } = useAnswer(JSON.stringify(body), (signal) => ask<Fit>("fit", body, signal), { unreachable: say("unreachable") });
+  const speed = { ...speedBody(question), explain: true };
+  const { answer: steps } = useAnswer(
+    props.wanted === "speed" ? JSON.stringify(speed) : "",
+    (signal) => ask<{ prefill: OperatorStep; decode: OperatorStep }>("speed", speed, signal),
+    { unreachable: say("unreachable") },
+  );
+  const named = steps && [{ ...steps.decode, name: "decode" }, { ...steps.prefill, name: "prefill" }];
+  return <Explain fit={props.fit} lines={answer?.explain ?? null} steps={named} wanted={props.wanted} say={say} onClose={props.onClose} />;
+}
+
+/** The question in the address, both ways: written after it settles, read on back and forward. */
+function useAddress(question: Question, setQuestion: (question: Question) => void): void {
+  const mine = useRef("");
+  useEffect(() => {
+    const timer = setTimeout(async () => {
+      const address = await addressOf(question, new URL(location.href));
+      mine.current = address.href;
+      if (address.href !== location.href) history.replaceState(null, "", address);
+    }, 150);
+    return () => clearTimeout(timer);
+  }, [question]);
+  useEffect(() => {
+    const read = async () => {
+      if (location.href === mine.current) return;
+      setQuestion(await questionOf(new URL(location.href), question.language));
+    };
+    addEventListener("popstate", read);
+    addEventListener("hashchange", read);
+    return () => {
+      removeEventListener("popstate", read);
+      removeEventListener("hashchange", read);
+    };
+  }, [question.language]);
+}
+
+function useDrop(onFile: (file: File) => void): void {
+  const latest = useRef(onFile);
+  latest.current = onFile;
+  useEffect(() => {
+    const over = (event: DragEvent) => {
+      event.preventDefault();
+      document.body.classList.toggle("dropping", event.type === "dragover");
+    };
+    const drop = (event: DragEvent) => {
+      over(event);
+      const file = event.dataTransfer?.files[0];
+      if (file) latest.current(file);
+    };
+    addEventListener("dragover", over);
+    addEventListener("dragleave", over);
+    addEventListener("drop", drop);
+    return () => {
+      removeEventListener("dragover", over);
+      removeEventListener("dragleave", over);
+      removeEventListener("drop", drop);
+    };
+  }, []);
+}
+
+function useOptions(lists: Catalogues | null): { models: Option[] | undefined; gpus: Option[] | undefined } {
+  return useMemo(
+    () => ({
+      models: lists?.models.map((model) => ({
+        value: model.name,
+        label: model.name,
+        detail: `${parameters(model.parameters_total)} ${model.weights}`,
+        words: [model.name, ...model.aliases].join(" ").toLowerCase(),
+      })),
+      gpus: lists?.gpus.map((gpu) => ({
+        value: gpu.key,
+        label: gpu.name.replace(/^NVIDIA /, ""),
+        detail: `${Math.round(gpu.memory_bytes / 2 ** 30)} GiB`,
+        words: [gpu.key, gpu.name, gpu.vendor, ...gpu.aliases].join(" ").toLowerCase(),
+      })),
+    }),
+    [lists],
+  );
+}
+
+interface SelectProps {
+  label: string;
+  value: string;
+  options: string[];
+  shown?: (value: string) => string;
+  onChange: (value: string) => void;
+}
+
+function Select({ label, value, options, shown = (name) => name, onChange }: SelectProps) {
+  return (
+    <label class="field">
+      <span>{label}</span>
+      <select value={value} onChange={(event) => onChange(event.currentTarget.value)}>
+        {options.map((option) => (
+          <option key={option} value={option} selected={option === value}>
+            {shown(option)}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function Text(props: { label: string; value: string; hint: string; onChange: (value: string) => void }) {
+  return (
+    <label class="field">
+      <span>{props.label}</span>
+      <input type="text" value={props.value} placeholder={props.hint} spellcheck={false} onChange={(event) => props.onChange(event.currentTarget.value.trim())} />
+    </label>
+  );
+}
+
+const THEMES = ["system", "light", "dark"] as const;
+
+function ThemeButton({ say }: { say: ReturnType<typeof sayIn> }) {
+  const [theme, setTheme] = useState<(typeof THEMES)[number]>(() => {
+    const kept = localStorage.getItem("tokenroom.theme");
+    return kept === "light" || kept === "dark" ? kept : "system";
+  });
+  const next = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length] ?? "system";
+  return (
+    <button
+      type="button"
+      class="quiet"
+      onClick={() => {
+        setTheme(next);
+        if (next === "system") delete document.documentElement.dataset.theme;
+        else document.documentElement.dataset.theme = next;
+        localStorage.setItem("tokenroom.theme", next);
+      }}
+    >
+      {say("theme")}: {say(theme)}
+    </button>
+  );
+}

@@ -1,0 +1,93 @@
+// The figures one looks for first.
+
+import type { ComponentChildren } from "preact";
+import type { Fit, Ranged, Speed } from "./api";
+import { rough, seconds, tokens, whole } from "./format";
+import { named, type Say } from "./words";
+
+interface FigureProps {
+  label: string;
+  value: ComponentChildren;
+  note?: ComponentChildren;
+  onExplain?: () => void;
+  title?: string;
+}
+
+function Figure({ label, value, note, onExplain, title }: FigureProps) {
+  const inner = (
+    <>
+      <span class="label">{label}</span>
+      <span class="value number">{value}</span>
+      <span class="note">{note}</span>
+    </>
+  );
+  return onExplain ? (
+    <button type="button" class="figure" title={title} onClick={onExplain}>
+      {inner}
+    </button>
+  ) : (
+    <div class="figure">{inner}</div>
+  );
+}
+
+const between = (range: Ranged, shown: (value: number) => string) =>
+  `${shown(range.low)} – ${shown(range.high)}`;
+
+interface Props {
+  fit: Fit;
+  speed: Speed | null;
+  speedRefusal: string;
+  say: Say;
+  onExplain: (key: string) => void;
+}
+
+export function Figures({ fit, speed, speedRefusal, say, onExplain }: Props) {
+  const range = fit.estimates.kv_pool_tokens;
+  const asked = fit.concurrency_asked ?? 1;
+  const waiting = Math.max(0, asked - fit.requests_running);
+  const explainSpeed = () => onExplain("speed");
+  return (
+    <div class="figures">
+      <Figure
+        label={say("pool")}
+        value={whole(fit.kv_pool_tokens)}
+        note={range && range[0] !== range[1] ? `${whole(range[0])} – ${whole(range[1])}` : say("tokensUnit")}
+        title={say("explainHint")}
+        onExplain={() => onExplain("kv")}
+      />
+      <Figure
+        label={say("held")}
+        value={whole(fit.requests_held)}
+        note={`${whole(Math.min(asked, fit.requests_running))} ${say("running")}${waiting ? ` · ${whole(waiting)} ${say("waiting")}` : ""}`}
+        title={say("explainHint")}
+        onExplain={() => onExplain("kv_request")}
+      />
+      <Figure label={say("longest")} value={tokens(fit.max_model_len_that_fits)} note={say("tokensUnit")} title={say("explainHint")} onExplain={() => onExplain("kv_available")} />
+      {speed ? (
+        <>
+          <Figure label={say("ttft")} value={seconds(speed.ttft_seconds.value)} note={between(speed.ttft_seconds, seconds)} title={say("explainHint")} onExplain={explainSpeed} />
+          <Figure label={say("tpot")} value={seconds(speed.tpot_seconds.value)} note={between(speed.tpot_seconds, seconds)} title={say("explainHint")} onExplain={explainSpeed} />
+          <Figure
+            label={say("user")}
+            value={<>{rough(speed.tokens_per_second_per_user.value)} <small>{say("perSecond")}</small></>}
+            note={between(speed.tokens_per_second_per_user, rough)}
+            title={say("explainHint")}
+            onExplain={explainSpeed}
+          />
+          <Figure
+            label={say("total")}
+            value={<>{rough(speed.output_tokens_per_second.value)} <small>{say("perSecond")}</small></>}
+            note={`${say("limitedBy")} ${named(say, speed.decode.limiter)}`}
+            title={say("explainHint")}
+            onExplain={explainSpeed}
+          />
+          {speed.usd_per_million_output_tokens && (
+            <Figure label={say("cost")} value={`$${rough(speed.usd_per_million_output_tokens.value)}`} note={between(speed.usd_per_million_output_tokens, (value) => `$${rough(value)}`)} title={say("explainHint")} onExplain={explainSpeed} />
+          )}
+        </>
+      ) : (
+        speedRefusal && <Figure label={say("noSpeed")} value="—" note={speedRefusal} />
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,38 @@
+// A place for what people have at hand: a config.json, a command, a deployment file, a log.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Say } from "./words";
+
+interface Props {
+  say: Say;
+  refusal: string;
+  onText: (text: string) => void;
+  onClose: () => void;
+}
+
+export function Paste({ say, refusal, onText, onClose }: Props) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const [text, setText] = useState("");
+  useEffect(() => {
+    const shown = dialog.current;
+    if (shown && !shown.open) shown.showModal();
+  }, []);
+  return (
+    <dialog ref={dialog} class="paste" aria-labelledby="paste-title" onClose={onClose} onClick={(event) => event.target === dialog.current && dialog.current?.close()}>
+      <header>
+        <h2 id="paste-title">{say("paste")}</h2>
+        <button type="button" class="quiet" onClick={() => dialog.current?.close()}>
+          {say("close")}
+        </button>
+      </header>
+      <p>{say("pasteHint")}</p>
+      <textarea aria-label={say("paste")} rows={12} spellcheck={false} value={text} onInput={(event) => setText(event.currentTarget.value)} />
+      {refusal && <p class="refusal" role="alert">{refusal}</p>}
+      <footer>
+        <button type="button" class="primary" disabled={!text.trim()} onClick={() => onText(text)}>
+          {say("use")}
+        </button>
+      </footer>
+    </dialog>
+  );
+}

@@ -1,0 +1,53 @@
+// The sections under the answer: the ARIA tabs pattern, arrows move between them.
+
+import type { ComponentChildren } from "preact";
+import { useRef } from "preact/hooks";
+
+export interface Tab {
+  id: string;
+  label: string;
+}
+
+interface Props {
+  tabs: Tab[];
+  chosen: string;
+  label: string;
+  onChoose: (id: string) => void;
+  children: ComponentChildren;
+}
+
+export function Tabs({ tabs, chosen, label, onChoose, children }: Props) {
+  const row = useRef<HTMLDivElement>(null);
+  const move = (event: KeyboardEvent) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const at = tabs.findIndex((tab) => tab.id === chosen);
+    const next = (at + step + tabs.length) % tabs.length;
+    onChoose(tabs[next]?.id ?? chosen);
+    (row.current?.children[next] as HTMLElement | undefined)?.focus();
+  };
+  return (
+    <section class="tabs">
+      <div role="tablist" aria-label={label} ref={row} onKeyDown={move}>
+        {tabs.map((tab) => (
+          <button
+            key={tab.id}
+            type="button"
+            role="tab"
+            id={`tab-${tab.id}`}
+            aria-selected={tab.id === chosen}
+            aria-controls="tab-panel"
+            tabIndex={tab.id === chosen ? 0 : -1}
+            onClick={() => onChoose(tab.id)}
+          >
+            {tab.label}
+          </button>
+        ))}
+      </div>
+      <div id="tab-panel" role="tabpanel" aria-labelledby={`tab-${chosen}`} tabIndex={0}>
+        {children}
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,189 @@
+// The server's answers, as far as the page reads them (docs/api.md has them whole).
+
+export interface Rank {
+  total_bytes: number;
+  budget_bytes: number;
+  weights_bytes: number;
+  weights_by_component: Record<string, number>;
+  kv_pool_bytes: number;
+  activation_peak_bytes: number;
+  cuda_graph_bytes: number;
+  reserve_bytes: number;
+  buffers_bytes: number;
+  context_bytes: number;
+  free_bytes: number;
+  device?: string;
+  is_host?: boolean;
+}
+
+export interface Change {
+  change: string;
+  flags: string;
+  price: string;
+  settings: Record<string, unknown>;
+  weights: string | null;
+  kv_pool_tokens: number;
+  requests_running: number;
+  request_tokens: number;
+  gpus: number;
+}
+
+export interface Line {
+  key: string;
+  bytes: number;
+  confidence: "exact" | "estimated";
+  low_bytes: number;
+  high_bytes: number;
+  formula: string;
+  values: Record<string, unknown>;
+  source: string;
+  parts: Line[];
+}
+
+export interface Fit {
+  verdict: "fits" | "fits_with_less" | "does_not_fit";
+  reason: string | null;
+  engine: { name: string; version: string };
+  model: {
+    name: string;
+    architecture: string;
+    parameters_total: number;
+    parameters_active: number;
+    weights_bytes: number;
+    quantization: string | null;
+    source: string;
+  };
+  hardware: { accelerator: string; name: string; count: number; memory_bytes: number };
+  deployment: Record<string, { value: unknown; origin: string; reason?: string }>;
+  ranks: Rank[];
+  kv_blocks: number;
+  kv_block_size: number;
+  kv_pool_tokens: number;
+  max_concurrency: number;
+  max_model_len_that_fits: number;
+  request_tokens: number;
+  requests_held: number;
+  requests_running: number;
+  concurrency_asked: number | null;
+  estimates: Record<string, [number, number]>;
+  changes_that_fit?: Change[];
+  warnings: string[];
+  remarks?: string[];
+  explain?: Line[];
+  command?: string | null;
+}
+
+export interface Ranged {
+  value: number;
+  low: number;
+  high: number;
+}
+
+export interface SpeedPoint {
+  concurrency: number;
+  requests_running: number;
+  requests_waiting: number;
+  ttft_seconds: Ranged;
+  tpot_seconds: Ranged;
+  tokens_per_second_per_user: Ranged;
+  output_tokens_per_second: Ranged;
+  output_tokens_per_second_per_gpu: Ranged;
+  requests_per_second: Ranged;
+  usd_per_million_output_tokens: Ranged | null;
+  regime?: string;
+}
+
+export interface Speed extends SpeedPoint {
+  verdict: string;
+  reason: string | null;
+  prefill: { limiter: string; shares: Record<string, number> };
+  decode: { limiter: string; shares: Record<string, number> };
+  warnings: string[];
+  points?: SpeedPoint[];
+}
+
+export interface SweepPoint {
+  value: number;
+  weights_bytes: number;
+  kv_used_bytes: number;
+  kv_pool_bytes: number;
+  activation_bytes: number;
+  other_bytes: number;
+  request_bytes: number;
+  requests_running: number;
+  requests_waiting: number;
+  kv_pool_tokens: number;
+  starts: boolean;
+  in_use_bytes: number;
+}
+
+export interface Model {
+  name: string;
+  aliases: string[];
+  architecture: string;
+  parameters_total: number;
+  parameters_active: number;
+  max_position_embeddings: number | null;
+  weights: string;
+}
+
+export interface Gpu {
+  key: string;
+  name: string;
+  aliases: string[];
+  vendor: string;
+  memory_bytes: number;
+  bandwidth_bytes_per_second: number | null;
+}
+
+export interface Catalogues {
+  models: Model[];
+  gpus: Gpu[];
+  engines: { name: string; title: string }[];
+  layouts: string[];
+}
+
+/** The server said no: its sentence. */
+export class Refusal extends Error {}
+
+async function answered<T>(response: Response): Promise<T> {
+  const text = await response.text();
+  let data: unknown;
+  try {
+    data = JSON.parse(text);
+  } catch {
+    throw new Refusal(`HTTP ${response.status}`);
+  }
+  if (!response.ok) {
+    const error = (data as { error?: { message?: string } }).error;
+    throw new Refusal(error?.message ?? `HTTP ${response.status}`);
+  }
+  return data as T;
+}
+
+/** The answer to a question. */
+export async function ask<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
+  const response = await fetch(`v1/${path}`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+    signal: signal ?? null,
+  });
+  return answered<T>(response);
+}
+
+async function list<T>(path: string): Promise<T> {
+  return answered<T>(await fetch(`v1/${path}`));
+}
+
+let lists: Promise<Catalogues> | undefined;
+
+/** Everything that may be named, fetched once. */
+export function catalogues(): Promise<Catalogues> {
+  lists ??= Promise.all([
+    list<{ models: Model[] }>("models"),
+    list<{ gpus: Gpu[] }>("gpus"),
+    list<Pick<Catalogues, "engines" | "layouts">>("engines"),
+  ]).then(([models, gpus, engines]) => ({ ...models, ...gpus, ...engines }));
+  return lists;
+}

@@ -1,0 +1,30 @@
+// Numbers as people read them: bytes in GiB, thousands separated, never more digits than known.
+
+const GIB = 2 ** 30;
+
+export const whole = (value: number): string => Math.round(value).toLocaleString("en-US");
+
+export const gib = (bytes: number): string => {
+  const size = bytes / GIB;
+  return size.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+};
+
+/** Three significant digits. */
+export const rough = (value: number): string =>
+  value >= 1000 ? whole(Number(value.toPrecision(3))) : String(Number(value.toPrecision(3)));
+
+export const seconds = (value: number): string =>
+  value < 1 ? `${rough(value * 1000)} ms` : `${rough(value)} s`;
+
+/** A length in tokens, as 8K where that is exact. */
+export const tokens = (value: number): string => {
+  if (value >= 2 ** 20 && value % 2 ** 20 === 0) return `${value / 2 ** 20}M`;
+  if (value >= 1024 && value % 1024 === 0) return `${value / 1024}K`;
+  return whole(value);
+};
+
+export const parameters = (count: number): string =>
+  count >= 1e12 ? `${rough(count / 1e12)}T` : count >= 1e9 ? `${rough(count / 1e9)}B` : `${rough(count / 1e6)}M`;
+
+/** Exact bytes, for titles. */
+export const exactly = (bytes: number): string => `${whole(bytes)} B`;

@@ -1,0 +1,10 @@
+import "./styles.css";
+import { render } from "preact";
+import { App } from "./App";
+import { type Language, questionOf } from "./question";
+
+const kept = localStorage.getItem("tokenroom.language");
+const preferred: Language = navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en";
+const language = kept === "en" || kept === "zh" ? kept : preferred;
+const root = document.getElementById("page");
+if (root) render(<App first={await questionOf(new URL(location.href), language)} />, root);

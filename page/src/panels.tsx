@@ -1,0 +1,279 @@
+// What stands under each tab.
+
+import { useState } from "preact/hooks";
+import { ask, type Change, type Fit, type Speed, type SpeedPoint, type SweepPoint } from "./api";
+import { useAnswer } from "./ask";
+import { GrowthByConcurrency, GrowthByContext } from "./charts/Growth";
+import { Pareto } from "./charts/Pareto";
+import { rough, seconds, tokens, whole } from "./format";
+import { bodyOf, type Question } from "./question";
+import { named, type Say } from "./words";
+
+interface Props {
+  question: Question;
+  fit: Fit;
+  say: Say;
+}
+
+const SETTLED = 120; // ms without a change before a panel asks
+
+/** Doubles from 1 to a number that shows the end of what is held. */
+function concurrencies(fit: Fit): string {
+  const top = Math.max(16, fit.requests_held * 1.5, fit.concurrency_asked ?? 1);
+  return `concurrency=1..${2 ** Math.ceil(Math.log2(Math.min(top, 65536)))}`;
+}
+
+export function Growth({ question, fit, say }: Props) {
+  const [by, setBy] = useState<"concurrency" | "context">("concurrency");
+  const longest = Math.max(question.context, fit.max_model_len_that_fits, 8192);
+  const sweep = by === "concurrency" ? concurrencies(fit) : `context=512..${2 ** Math.ceil(Math.log2(longest))}`;
+  const body: Record<string, unknown> = { ...bodyOf(question), sweep };
+  if (by === "context") delete body.request_tokens;
+  const { answer, refusal } = useAnswer(
+    JSON.stringify(body),
+    (signal) => ask<{ points: SweepPoint[]; parameter: string; fit: Fit }>("sweep", body, signal),
+    { delay: SETTLED, unreachable: say("unreachable") },
+  );
+  const ready = answer?.parameter === by && answer.points.length > 0;
+  return (
+    <>
+      <fieldset class="switch">
+        <legend>{say("growthBy")}</legend>
+        {(["concurrency", "context"] as const).map((name) => (
+          <label key={name}>
+            <input type="radio" name="by" checked={by === name} onChange={() => setBy(name)} />
+            <span>{say(name === "concurrency" ? "byConcurrency" : "byContext")}</span>
+          </label>
+        ))}
+      </fieldset>
+      {refusal && <p class="refusal">{refusal}</p>}
+      {ready && by === "concurrency" && <GrowthByConcurrency fit={answer.fit} points={answer.points} say={say} />}
+      {ready && by === "context" && <GrowthByContext fit={answer.fit} points={answer.points} say={say} />}
+    </>
+  );
+}
+
+export function SpeedPanel({ question, fit, say }: Props) {
+  const top = 2 ** Math.ceil(Math.log2(Math.max(16, Math.min(fit.requests_held, 1024), question.concurrency)));
+  const body = { ...speedBody(question), sweep: `concurrency=1..${top}` };
+  const { answer, refusal } = useAnswer(
+    JSON.stringify(body),
+    (signal) => ask<Speed>("speed", body, signal),
+    { delay: SETTLED, unreachable: say("unreachable") },
+  );
+  const points = answer?.points ?? [];
+  return (
+    <>
+      {(refusal || answer?.reason) && <p class="refusal">{refusal || answer?.reason}</p>}
+      {points.length > 0 && (
+        <>
+          <Pareto points={points} asked={question.concurrency} say={say} />
+          <p class="caption">{say("speedCaption")}</p>
+          <PointTable points={points} say={say} />
+        </>
+      )}
+    </>
+  );
+}
+
+function PointTable({ points, say }: { points: SpeedPoint[]; say: Say }) {
+  return (
+    <div class="scroll" tabIndex={0}>
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">{say("concurrency")}</th>
+            <th scope="col">{say("ttft")}</th>
+            <th scope="col">{say("tpot")}</th>
+            <th scope="col">{say("user")} ({say("perSecond")})</th>
+            <th scope="col">{say("total")} ({say("perSecond")})</th>
+            <th scope="col">{say("waiting")}</th>
+          </tr>
+        </thead>
+        <tbody>
+          {points.map((point) => (
+            <tr key={point.concurrency}>
+              <th scope="row" class="number">{whole(point.concurrency)}</th>
+              <td class="number">{seconds(point.ttft_seconds.value)}</td>
+              <td class="number">{seconds(point.tpot_seconds.value)}</td>
+              <td class="number">{rough(point.tokens_per_second_per_user.value)}</td>
+              <td class="number">{rough(point.output_tokens_per_second.value)}</td>
+              <td class="number">{point.requests_waiting ? whole(point.requests_waiting) : ""}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/** The body of POST /v1/speed. */
+export function speedBody(question: Question): Record<string, unknown> {
+  const { request_tokens: _, ...body } = bodyOf(question);
+  return {
+    ...body,
+    input: question.input,
+    output: question.output,
+    ...(Number(question.price) > 0 ? { price: Number(question.price) } : {}),
+  };
+}
+
+export function Changes({ question, fit, say, onApply }: Props & { onApply: (change: Change) => void }) {
+  const body = { ...bodyOf(question), changes: true };
+  const { answer, refusal, busy } = useAnswer(
+    fit.verdict === "fits" ? "" : JSON.stringify(body),
+    (signal) => ask<Fit>("fit", body, signal),
+    { delay: SETTLED, unreachable: say("unreachable") },
+  );
+  if (fit.verdict === "fits") return <p>{say("changesNone")}</p>;
+  if (refusal) return <p class="refusal">{refusal}</p>;
+  const changes = answer?.changes_that_fit;
+  if (!changes) return <p>{say("working")}</p>;
+  if (!changes.length) return <p>{say("changesNothing")}</p>;
+  return (
+    <>
+      <p>{say("changesAsk")}</p>
+      <div class={busy ? "scroll stale" : "scroll"} tabIndex={0}>
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">{say("change")}</th>
+              <th scope="col">{say("pool")} ({say("tokensUnit")})</th>
+              <th scope="col">{say("held")}</th>
+              <th scope="col">{say("gpus")}</th>
+              <th scope="col">{say("costs")}</th>
+              <th />
+            </tr>
+          </thead>
+          <tbody>
+            {changes.map((change) => (
+              <tr key={change.flags}>
+                <th scope="row"><code>{change.flags}</code></th>
+                <td class="number">{whole(change.kv_pool_tokens)}</td>
+                <td class="number">{whole(change.requests_running)} × {tokens(change.request_tokens)}</td>
+                <td class="number">{change.gpus}</td>
+                <td>{change.price}</td>
+                <td>
+                  <button type="button" onClick={() => onApply(change)}>{say("apply")}</button>
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </>
+  );
+}
+
+const ENGINES = ["vllm", "sglang", "tensorrt-llm", "llama.cpp", "transformers"];
+
+interface Beside {
+  engine: string;
+  fit: Fit | null;
+  speed: Speed | null;
+  refusal: string;
+}
+
+export function Engines({ question, say, titles }: Props & { titles: Record<string, string> }) {
+  const plain = { ...question, command: "", settings: "", util: "", version: "" };
+  const { answer, busy } = useAnswer(
+    JSON.stringify(plain),
+    (signal) => Promise.all(ENGINES.map((engine) => beside({ ...plain, engine }, signal))),
+    { delay: SETTLED, unreachable: say("unreachable") },
+  );
+  if (!answer) return <p>{say("working")}</p>;
+  return (
+    <div class={busy ? "scroll stale" : "scroll"} tabIndex={0}>
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">{say("engine")}</th>
+            <th scope="col">{say("verdict")}</th>
+            <th scope="col">{say("pool")} ({say("tokensUnit")})</th>
+            <th scope="col">{say("held")}</th>
+            <th scope="col">{say("ttft")}</th>
+            <th scope="col">{say("tpot")}</th>
+            <th scope="col">{say("total")} ({say("perSecond")})</th>
+          </tr>
+        </thead>
+        <tbody>
+          {answer.map(({ engine, fit, speed, refusal }) => (
+            <tr key={engine}>
+              <th scope="row">{titles[engine] ?? engine} {fit && <small>{fit.engine.version}</small>}</th>
+              {fit ? (
+                <>
+                  <td class={`verdict-${fit.verdict}`}>{named(say, fit.verdict)}</td>
+                  <td class="number">{whole(fit.kv_pool_tokens)}</td>
+                  <td class="number">{whole(fit.requests_held)}</td>
+                  <td class="number">{speed?.ttft_seconds ? seconds(speed.ttft_seconds.value) : "—"}</td>
+                  <td class="number">{speed?.tpot_seconds ? seconds(speed.tpot_seconds.value) : "—"}</td>
+                  <td class="number">{speed?.output_tokens_per_second ? rough(speed.output_tokens_per_second.value) : "—"}</td>
+                </>
+              ) : (
+                <td colSpan={6}>{refusal}</td>
+              )}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+async function beside(question: Question, signal: AbortSignal): Promise<Beside> {
+  const found: Beside = { engine: question.engine, fit: null, speed: null, refusal: "" };
+  try {
+    found.fit = await ask<Fit>("fit", bodyOf(question), signal);
+    if (found.fit.verdict !== "does_not_fit") {
+      found.speed = await ask<Speed>("speed", speedBody(question), signal).catch(() => null);
+    }
+  } catch (error) {
+    found.refusal = (error as Error).message;
+  }
+  return found;
+}
+
+interface Accuracy {
+  groups: { engine: string; quantity: string; rows: number; median_pct: number; p90_pct: number }[];
+  source: string;
+}
+
+export function AccuracyPanel({ say, titles }: { say: Say; titles: Record<string, string> }) {
+  const { answer, refusal } = useAnswer(
+    "accuracy",
+    async () => (await fetch("v1/accuracy")).json() as Promise<Accuracy>,
+    { unreachable: say("unreachable") },
+  );
+  if (refusal) return <p class="refusal">{refusal}</p>;
+  if (!answer) return <p>{say("working")}</p>;
+  return (
+    <>
+      <p>{say("accuracyLead")}</p>
+      <div class="scroll" tabIndex={0}>
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">{say("engine")}</th>
+              <th scope="col">{say("quantity")}</th>
+              <th scope="col">{say("rows")}</th>
+              <th scope="col">{say("median")}</th>
+              <th scope="col">{say("p90")}</th>
+            </tr>
+          </thead>
+          <tbody>
+            {answer.groups.map((group) => (
+              <tr key={`${group.engine} ${group.quantity}`}>
+                <th scope="row">{titles[group.engine] ?? group.engine}</th>
+                <td>{group.quantity}</td>
+                <td class="number">{group.rows}</td>
+                <td class="number">{group.median_pct.toFixed(2)}%</td>
+                <td class="number">{group.p90_pct.toFixed(2)}%</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      <p class="source">{answer.source}</p>
+    </>
+  );
+}
