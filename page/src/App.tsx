@@ -169,10 +169,10 @@ export function App({ first }: { first: Question }) {
             <Select label={say("engine")} value={question.engine} options={lists?.engines.map((engine) => engine.name) ?? [question.engine]} shown={(name) => titles[name] ?? name} onChange={(engine) => change({ engine, version: "", settings: "" })} />
             <Text label={say("version")} value={question.version} hint={fit?.engine.version || say("newest")} onChange={(version) => change({ version })} />
           </div>
-          <Slider label={say("context")} hint={say("contextHint")} unit={say("tokensUnit")} value={question.context} stops={CONTEXTS} shown={tokens} onChange={(context) => change({ context })} />
-          <Slider label={say("input")} unit={say("tokensUnit")} value={question.input} stops={LENGTHS} shown={tokens} onChange={(input) => change({ input })} />
-          <Slider label={say("output")} unit={say("tokensUnit")} value={question.output} stops={LENGTHS} shown={tokens} onChange={(output) => change({ output })} />
-          <Slider label={say("concurrency")} value={question.concurrency} stops={COUNTS} shown={whole} onChange={(concurrency) => change({ concurrency })} />
+          <Slider invalid={say("invalidCount")} label={say("context")} hint={say("contextHint")} unit={say("tokensUnit")} value={question.context} stops={CONTEXTS} shown={tokens} onChange={(context) => change({ context })} />
+          <Slider invalid={say("invalidCount")} label={say("input")} unit={say("tokensUnit")} value={question.input} stops={LENGTHS} shown={tokens} onChange={(input) => change({ input })} />
+          <Slider invalid={say("invalidCount")} label={say("output")} unit={say("tokensUnit")} value={question.output} stops={LENGTHS} shown={tokens} onChange={(output) => change({ output })} />
+          <Slider invalid={say("invalidCount")} label={say("concurrency")} value={question.concurrency} stops={COUNTS} shown={whole} onChange={(concurrency) => change({ concurrency })} />
           <div class="row">
             <Select label={say("weights")} value={question.weights} options={["", ...(lists?.layouts ?? (question.weights ? [question.weights] : []))]} shown={(name) => name || say("asStored")} onChange={(weights) => change({ weights })} />
             <Select label={say("kv")} value={question.kv} options={["", ...CACHES, ...(question.kv && !CACHES.includes(question.kv) ? [question.kv] : [])]} shown={(name) => name || say("automatic")} onChange={(kv) => change({ kv })} />

@@ -32,7 +32,7 @@ export function segmentsOf(fit: Fit, rank: Rank): Segment[] {
     { key: "graphs", word: "seg_graphs", bytes: rank.cuda_graph_bytes, range: ranged("cuda_graph_bytes") },
     { key: "reserve", word: "seg_reserve", bytes: rank.reserve_bytes, range: ranged("reserve_bytes") },
     { key: "buffers", word: "seg_buffers", bytes: rank.buffers_bytes, range: null },
-    { key: "kv", word: "seg_kv", bytes: rank.kv_pool_bytes, range: null },
+    { key: "kv", word: "seg_kv", bytes: rank.kv_pool_bytes, range: poolRange(fit, rank) },
   ];
   const taken = parts.reduce((sum, part) => sum + Math.max(0, part.bytes), 0);
   if (taken > rank.total_bytes) {
@@ -41,6 +41,14 @@ export function segmentsOf(fit: Fit, rank: Rank): Segment[] {
     parts.push({ key: "free", word: "seg_free", bytes: rank.free_bytes, range: null });
   }
   return parts.filter((part) => part.bytes > 0);
+}
+
+/** The pool if the estimates err together as far as they were measured to. */
+function poolRange(fit: Fit, rank: Rank): [number, number] | null {
+  const [low, high] = fit.estimates.kv_pool_tokens ?? [0, 0];
+  if (low === high || !fit.kv_pool_tokens) return null;
+  const each = rank.kv_pool_bytes / fit.kv_pool_tokens;
+  return [low * each, high * each];
 }
 
 interface Props {
@@ -90,7 +98,7 @@ export function MemoryBar({ fit, say, onExplain }: Props) {
               <span>{say(segment.word)}</span>
               <b class="number">{gib(segment.bytes)}</b>
               <small class="number">
-                {segment.range ? `${gib(segment.range[0])}–${gib(segment.range[1])}` : say("exact")}
+                {segment.range ? `${gib(segment.range[0])}–${gib(segment.range[1])}` : segment.key === "weights" ? say("exact") : ""}
               </small>
             </button>
           </li>

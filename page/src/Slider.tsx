@@ -6,25 +6,33 @@ interface Props {
   label: string;
   hint?: string;
   unit?: string;
+  /** What to say of text that is no number. */
+  invalid: string;
   value: number;
   stops: number[];
   shown: (value: number) => string;
   onChange: (value: number) => void;
 }
 
-export function Slider({ label, hint, unit, value, stops, shown, onChange }: Props) {
+export function Slider({ label, hint, unit, invalid, value, stops, shown, onChange }: Props) {
   const id = useId();
   const [typed, setTyped] = useState<string | null>(null);
+  const [wrong, setWrong] = useState(false);
   const position = stops.reduce(
     (best, stop, index) =>
       Math.abs(Math.log(stop / value)) < Math.abs(Math.log((stops[best] ?? 1) / value)) ? index : best,
     0,
   );
+  const drop = () => {
+    setTyped(null);
+    setWrong(false);
+  };
   const commit = () => {
     if (typed === null) return;
     const count = parsed(typed);
-    if (count !== null) onChange(count);
-    setTyped(null);
+    if (count === null) return setWrong(true);
+    onChange(count);
+    drop();
   };
   return (
     <div class="field slider">
@@ -37,15 +45,15 @@ export function Slider({ label, hint, unit, value, stops, shown, onChange }: Pro
         inputMode="numeric"
         aria-label={unit ? `${label}, ${unit}` : label}
         value={typed ?? shown(value)}
-        onFocus={(event) => {
-          setTyped(String(value));
-          event.currentTarget.select();
-        }}
+        aria-invalid={wrong}
+        title={wrong ? invalid : undefined}
+        onFocus={() => typed === null && setTyped(String(value))}
+        onClick={(event) => event.currentTarget.select()}
         onInput={(event) => setTyped(event.currentTarget.value)}
         onBlur={commit}
         onKeyDown={(event) => {
           if (event.key === "Enter") event.currentTarget.blur();
-          if (event.key === "Escape") setTyped(null);
+          if (event.key === "Escape") drop();
         }}
       />
       <input
@@ -56,8 +64,16 @@ export function Slider({ label, hint, unit, value, stops, shown, onChange }: Pro
         step={1}
         value={position}
         aria-valuetext={unit ? `${shown(value)} ${unit}` : shown(value)}
-        onInput={(event) => onChange(stops[Number(event.currentTarget.value)] ?? value)}
+        onInput={(event) => {
+          drop();
+          onChange(stops[Number(event.currentTarget.value)] ?? value);
+        }}
       />
+      {wrong && (
+        <p class="refusal" role="alert">
+          {invalid}
+        </p>
+      )}
     </div>
   );
 }

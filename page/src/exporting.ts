@@ -19,7 +19,7 @@ export const fileName = (fit: Fit, ending: string): string =>
 export function markdown(fit: Fit, speed: Speed | null, say: Say, address: string): string {
   const rank = governing(fit);
   const rows = segmentsOf(fit, rank).map((segment) => {
-    const range = segment.range ? `${gib(segment.range[0])} – ${gib(segment.range[1])}` : say("exact");
+    const range = segment.range ? `${gib(segment.range[0])} – ${gib(segment.range[1])}` : segment.key === "weights" ? say("exact") : "";
     return `| ${say(segment.word)} | ${gib(segment.bytes)} | ${range} |`;
   });
   const lines = [

@@ -3,7 +3,8 @@
 import { useState } from "preact/hooks";
 import { ask, type Change, type Fit, type Speed, type SpeedPoint, type SweepPoint } from "./api";
 import { useAnswer } from "./ask";
-import { GrowthByConcurrency, GrowthByContext } from "./charts/Growth";
+import { useWidth } from "./charts/Chart";
+import { GrowthByConcurrency, GrowthByContext, GrowthLegend } from "./charts/Growth";
 import { Pareto } from "./charts/Pareto";
 import { rough, seconds, tokens, whole } from "./format";
 import { bodyOf, type Question } from "./question";
@@ -24,6 +25,7 @@ function concurrencies(fit: Fit): string {
 }
 
 export function Growth({ question, fit, say }: Props) {
+  const [place, width] = useWidth();
   const [by, setBy] = useState<"concurrency" | "context">("concurrency");
   const longest = Math.max(question.context, fit.max_model_len_that_fits, 8192);
   const sweep = by === "concurrency" ? concurrencies(fit) : `context=512..${2 ** Math.ceil(Math.log2(longest))}`;
@@ -37,6 +39,7 @@ export function Growth({ question, fit, say }: Props) {
   const ready = answer?.parameter === by && answer.points.length > 0;
   return (
     <>
+      <div class="above">
       <fieldset class="switch">
         <legend>{say("growthBy")}</legend>
         {(["concurrency", "context"] as const).map((name) => (
@@ -46,14 +49,19 @@ export function Growth({ question, fit, say }: Props) {
           </label>
         ))}
       </fieldset>
+      {by === "concurrency" && <GrowthLegend say={say} />}
+      </div>
       {refusal && <p class="refusal">{refusal}</p>}
-      {ready && by === "concurrency" && <GrowthByConcurrency fit={answer.fit} points={answer.points} say={say} />}
-      {ready && by === "context" && <GrowthByContext fit={answer.fit} points={answer.points} say={say} />}
+      <div ref={place}>
+      {ready && width > 0 && by === "concurrency" && <GrowthByConcurrency fit={answer.fit} points={answer.points} width={width} say={say} />}
+      {ready && width > 0 && by === "context" && <GrowthByContext fit={answer.fit} points={answer.points} width={width} say={say} />}
+      </div>
     </>
   );
 }
 
 export function SpeedPanel({ question, fit, say }: Props) {
+  const [place, width] = useWidth();
   const top = 2 ** Math.ceil(Math.log2(Math.max(16, Math.min(fit.requests_held, 1024), question.concurrency)));
   const body = { ...speedBody(question), sweep: `concurrency=1..${top}` };
   const { answer, refusal } = useAnswer(
@@ -65,9 +73,11 @@ export function SpeedPanel({ question, fit, say }: Props) {
   return (
     <>
       {(refusal || answer?.reason) && <p class="refusal">{refusal || answer?.reason}</p>}
+      <div ref={place}>
+        {points.length > 0 && width > 0 && <Pareto points={points} asked={question.concurrency} width={width} say={say} />}
+      </div>
       {points.length > 0 && (
         <>
-          <Pareto points={points} asked={question.concurrency} say={say} />
           <p class="caption">{say("speedCaption")}</p>
           <PointTable points={points} say={say} />
         </>

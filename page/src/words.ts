@@ -16,6 +16,7 @@ const WORDS = {
   input: ["Prompt", "输入"],
   output: ["Output", "输出"],
   concurrency: ["Requests at once", "并发请求"],
+  invalidCount: ["Write a whole number from 1, as 8192 or 8k.", "请写大于 0 的整数，如 8192 或 8k。"],
   tokensUnit: ["tokens", "token"],
   weights: ["Weights", "权重"],
   kv: ["KV cache", "KV 缓存"],

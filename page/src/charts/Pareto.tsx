@@ -6,24 +6,25 @@ import { line } from "d3-shape";
 import type { SpeedPoint } from "../api";
 import { rough, whole } from "../format";
 import type { Say } from "../words";
-import { Chart, HEIGHT, MARGIN, WIDTH } from "./Chart";
+import { Chart, HEIGHT, MARGIN, ticksFor } from "./Chart";
 
 interface Props {
   points: SpeedPoint[];
   asked: number;
+  width: number;
   say: Say;
 }
 
-export function Pareto({ points, asked, say }: Props) {
+export function Pareto({ points, asked, width, say }: Props) {
   const users = points.map((point) => point.tokens_per_second_per_user);
   const gpus = points.map((point) => point.output_tokens_per_second_per_gpu);
-  const x = scaleLinear([0, (max(users, (range) => range.high) ?? 1) * 1.05], [MARGIN.left, WIDTH - MARGIN.right]).nice();
+  const x = scaleLinear([0, (max(users, (range) => range.high) ?? 1) * 1.05], [MARGIN.left, width - MARGIN.right]).nice();
   const y = scaleLinear([0, (max(gpus, (range) => range.high) ?? 1) * 1.05], [HEIGHT - MARGIN.bottom, MARGIN.top]).nice();
   const path = line<SpeedPoint>()
     .x((point) => x(point.tokens_per_second_per_user.value))
     .y((point) => y(point.output_tokens_per_second_per_gpu.value));
   return (
-    <Chart id="pareto-chart" title={say("speedY")} x={x} y={y} xTicks={x.ticks(8)} yTicks={y.ticks(5)} xShown={rough} yShown={rough} xLabel={say("speedX")} yLabel={say("speedY")}>
+    <Chart id="pareto-chart" width={width} title={say("speedY")} x={x} y={y} xTicks={x.ticks(ticksFor(width))} yTicks={y.ticks(5)} xShown={rough} yShown={rough} xLabel={say("speedX")} yLabel={say("speedY")}>
       {points.map((point) => {
         const user = point.tokens_per_second_per_user;
         const gpu = point.output_tokens_per_second_per_gpu;

@@ -153,6 +153,7 @@ class Predictor:
                 settings=settings,
                 used_bytes=used_bytes,
                 notes=parsed.notes,
+                find_model=self._load,
                 **extra,
             )
 

@@ -6,7 +6,7 @@ Everything here runs in any process, and reads no file or address that a questio
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from inspect import signature
 from typing import Any, Final
@@ -21,7 +21,14 @@ from tokenroom.models.spec import ModelSpec
 from tokenroom.reports.fit_json import fit_json, sweep_json
 from tokenroom.reports.messages import Language
 from tokenroom.units import parse_bytes, parse_rate, parse_tokens
-from tokenroom.web.questions import MAX_POINTS, FitQuestion, SweepQuestion, ValidateQuestion
+from tokenroom.web.questions import (
+    MAX_POINTS,
+    DeploymentQuestion,
+    FitQuestion,
+    SpeedQuestion,
+    SweepQuestion,
+    ValidateQuestion,
+)
 
 _ARGUMENTS: Final = frozenset(signature(fit).parameters)
 
@@ -69,33 +76,39 @@ def fitted(question: FitQuestion, find: ModelFinder) -> FitResult:
     Raises:
         TokenroomError: Something is unknown, out of range, or refused by the engine.
     """
+    return fit(
+        **_arguments(question, find),
+        concurrency=question.concurrency,
+        request_tokens=_tokens(question.request_tokens, "request_tokens"),
+    )
+
+
+def _arguments(question: DeploymentQuestion, find: ModelFinder) -> dict[str, Any]:
+    """What :func:`tokenroom.fit` and :func:`tokenroom.speed` take alike."""
     engine, parsed = question.engine or "vllm", None
     if question.command is not None:
         engine, parsed = _command(question)
-    spec: ModelSpec | str
     if question.config is not None:
-        spec = _configured(question.config, question.model or (parsed and parsed.model))
+        spec = _configured(question.config, parsed.model if parsed is not None else None)
     else:
         spec = find(question.model or (parsed.model if parsed is not None else ""))
-    given: dict[str, Any] = _settings(question) | {
-        name: getattr(question, name)
-        for name in ("tp", "pp", "dp", "ep", "concurrency", "weights", "kv", "util")
+    given = _settings(question) | {
+        name: getattr(question, name) for name in ("tp", "pp", "dp", "ep", "weights", "kv", "util")
     }
+    hint = None
     if parsed is not None:
         given |= {"settings": parsed.settings, "notes": parsed.notes}
         given["weights"] = question.weights or parsed.weights
-    hint = parsed.accelerator_hint if parsed is not None else None
-    return fit(
-        spec,
-        _accelerator(question, hint),
-        gpus=question.gpus or _named_count(question) or (parsed.gpus if parsed else None),
-        engine=engine,
-        context=_tokens(question.context, "context"),
-        request_tokens=_tokens(question.request_tokens, "request_tokens"),
-        used_bytes=parse_bytes(question.used, "used") if question.used is not None else 0,
-        find_model=find,
-        **given,
-    )
+        hint = parsed.accelerator_hint
+    return given | {
+        "model": spec,
+        "gpu": _accelerator(question, hint),
+        "gpus": question.gpus or _named_count(question) or (parsed.gpus if parsed else None),
+        "engine": engine,
+        "context": _tokens(question.context, "context"),
+        "used_bytes": parse_bytes(question.used, "used") if question.used is not None else 0,
+        "find_model": find,
+    }
 
 
 def answer_fit(question: FitQuestion, find: ModelFinder) -> dict[str, Any]:
@@ -113,10 +126,7 @@ def answer_sweep(
 ) -> dict[str, Any]:
     """What ``tokenroom fit --sweep --json`` prints."""
     parameter, values = parse_sweep(question.sweep)
-    if len(values) > MAX_POINTS:
-        raise TokenroomError(
-            f"sweep has {len(values):,} points; give at most {MAX_POINTS:,}, with a larger step"
-        )
+    _bounded(values)
     result = fitted(question, find)
     points = sweep(result, parameter, values, on_progress)
     return sweep_json(
@@ -126,6 +136,50 @@ def answer_sweep(
         language=Language(question.language),
         changes=question.changes,
     )
+
+
+def answer_speed(
+    question: SpeedQuestion, find: ModelFinder, on_progress: OnProgress | None = None
+) -> dict[str, Any]:
+    """What ``tokenroom speed --json`` prints, with ``--sweep`` where one is asked for."""
+    from tokenroom.reports.speed_json import refusal_json, speed_json, speed_sweep_json
+    from tokenroom.serving_speed import DoesNotFitError, speed
+
+    language = Language(question.language)
+    values = _concurrencies(question.sweep) if question.sweep is not None else ()
+    try:
+        result = speed(
+            **_arguments(question, find),
+            input_tokens=_tokens(question.input, "input") or 1,
+            output_tokens=_tokens(question.output, "output") or 1,
+            concurrency=question.concurrency or 1,
+            price_per_gpu_hour=question.price,
+        )
+    except DoesNotFitError as refused:
+        return refusal_json(refused.fit, language=language)
+    points = []
+    for done, value in enumerate(values, start=1):
+        points.append(result.at(value))
+        if on_progress is not None:
+            on_progress(done, len(values))
+    if not points:
+        return speed_json(result, language=language, explain=question.explain)
+    return speed_sweep_json(points, language=language)
+
+
+def _concurrencies(text: str) -> tuple[int, ...]:
+    parameter, values = parse_sweep(text)
+    if parameter != "concurrency":
+        raise TokenroomError(f"sweep is {text!r}; speed varies concurrency only")
+    return _bounded(values)
+
+
+def _bounded(values: tuple[int, ...]) -> tuple[int, ...]:
+    if len(values) > MAX_POINTS:
+        raise TokenroomError(
+            f"sweep has {len(values):,} points; give at most {MAX_POINTS:,}, with a larger step"
+        )
+    return values
 
 
 def answer_validate(
@@ -142,15 +196,7 @@ def answer_validate(
     return validation_json(found)
 
 
-ANSWERS: Final[Mapping[str, tuple[type[Any], Callable[..., dict[str, Any]]]]] = {
-    "fit": (FitQuestion, answer_fit),
-    "sweep": (SweepQuestion, answer_sweep),
-    "validate": (ValidateQuestion, answer_validate),
-}
-"""Kinds of questions: the form each takes, and what answers it."""
-
-
-def _settings(question: FitQuestion) -> dict[str, Any]:
+def _settings(question: DeploymentQuestion) -> dict[str, Any]:
     """Further settings, none of which may be an argument of :func:`fit` itself."""
     own = _ARGUMENTS & question.settings.keys()
     if own:
@@ -159,7 +205,7 @@ def _settings(question: FitQuestion) -> dict[str, Any]:
     return dict(question.settings)
 
 
-def _command(question: FitQuestion) -> tuple[str, Any]:
+def _command(question: DeploymentQuestion) -> tuple[str, Any]:
     """The engine with its version, and what its parser read of the command."""
     from tokenroom.engines.registry import chosen_start, command_parser
 
@@ -196,7 +242,7 @@ def _configured(config: dict[str, Any] | str, name: str | None) -> ModelSpec:
     return read_config(data, name or (own if isinstance(own, str) and own else "config.json"))
 
 
-def _accelerator(question: FitQuestion, hint: str | None) -> Accelerator:
+def _accelerator(question: DeploymentQuestion, hint: str | None) -> Accelerator:
     from tokenroom.hardware.catalogue import custom_accelerator, find_accelerator
 
     name = question.gpu or hint
@@ -212,7 +258,7 @@ def _accelerator(question: FitQuestion, hint: str | None) -> Accelerator:
     return base
 
 
-def _named_count(question: FitQuestion) -> int | None:
+def _named_count(question: DeploymentQuestion) -> int | None:
     from tokenroom.hardware.names import split_count
 
     return split_count(question.gpu)[0] if question.gpu is not None else None

@@ -13,8 +13,8 @@ from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from sse_starlette import EventSourceResponse
 
-from tokenroom.web.answers import ANSWERS
 from tokenroom.web.jobs import ENDED, Job
+from tokenroom.web.kinds import KINDS
 from tokenroom.web.messages import invalid_sentence
 from tokenroom.web.questions import JobQuestion
 from tokenroom.web.server import Server, server_of
@@ -30,7 +30,7 @@ OfServer = Annotated[Server, Depends(server_of)]
 @router.post("", summary="Begin long work", status_code=202)
 async def begin(asked: JobQuestion, server: OfServer) -> Response:
     """Queue a job; 429 when as many wait as may."""
-    model, _ = ANSWERS[asked.kind]
+    model, _ = KINDS[asked.kind]
     try:
         question = model.model_validate({"language": asked.language, **asked.question})
     except ValidationError as error:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from tokenroom.reports import fit_json
+from tokenroom.reports import fit_json, speed_json
 
 _DESCRIPTION: Final = (
     "How much room for tokens GPUs have. Answers are those of the command line's --json, whose "
@@ -57,6 +57,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
     schemas["Error"] = _ERROR
     answers = {
         "/v1/fit": _component(schemas, "Fit", fit_json.schema_text()),
+        "/v1/speed": _component(schemas, "Speed", speed_json.schema_text()),
         "/v1/sweep": _component(schemas, "Sweep", fit_json.schema_text(sweep=True)),
     }
     for path, operations in made["paths"].items():

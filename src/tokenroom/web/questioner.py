@@ -11,8 +11,9 @@ from typing import Any, Final
 from pebble import ProcessExpired, ProcessPool
 
 from tokenroom.errors import TokenroomError
-from tokenroom.web.answers import ModelFinder, answer_fit
-from tokenroom.web.questions import FitQuestion
+from tokenroom.web.answers import ModelFinder
+from tokenroom.web.kinds import KINDS
+from tokenroom.web.questions import DeploymentQuestion, FitQuestion, SpeedQuestion
 from tokenroom.web.server_settings import ServerSettings
 from tokenroom.web.workers import RefusedQuestionError, answer, new_pool
 
@@ -31,7 +32,6 @@ class Questioner:
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self.find = ModelFinder(allow_hub=settings.allow_hub)
-        self.num_remembered = 0
         self._pool: ProcessPool | None = None
         self._waiting = 0
         self._answers: OrderedDict[str, bytes] = OrderedDict()
@@ -54,19 +54,26 @@ class Questioner:
             RefusedQuestionError: The library refuses the question.
             BusyError: Too many questions wait.
         """
-        key = question.model_dump_json()
+        return await self._answer("fit", question, quick=not question.changes)
+
+    async def speed(self, question: SpeedQuestion) -> bytes:
+        """The same for speed."""
+        return await self._answer("speed", question, quick=question.sweep is None)
+
+    async def _answer(self, kind: str, question: DeploymentQuestion, *, quick: bool) -> bytes:
+        """What is ``quick`` and reads nothing pasted takes a millisecond or two, here."""
+        key = kind + question.model_dump_json()
         known = self._answers.get(key)
         if known is not None:
             self._answers.move_to_end(key)
-            self.num_remembered += 1
             return known
-        if _is_quick(question):
+        if quick and question.config is None and question.command is None:
             try:
-                found = json.dumps(answer_fit(question, self.find)).encode()
+                found = json.dumps(KINDS[kind][1](question, self.find)).encode()
             except TokenroomError as error:
                 raise RefusedQuestionError(str(error)) from None
         else:
-            found = await self.ask("fit", question.model_dump())
+            found = await self.ask(kind, question.model_dump())
         self._answers[key] = found
         if len(self._answers) > _REMEMBERED:
             self._answers.popitem(last=False)
@@ -101,8 +108,3 @@ class Questioner:
             ) from None
         finally:
             self._waiting -= 1
-
-
-def _is_quick(question: FitQuestion) -> bool:
-    """Whether it takes about a millisecond: nothing pasted is read, nothing searched."""
-    return question.config is None and question.command is None and not question.changes

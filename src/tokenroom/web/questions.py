@@ -7,7 +7,7 @@ allows that.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -32,17 +32,8 @@ class _Question(BaseModel):
     language: Literal["en", "zh"] = Field("en", description="Language of the sentences.")
 
 
-class FitQuestion(_Question):
-    """Does it fit, what takes the memory, and how many tokens are left."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"model": "Llama-3.1-8B-Instruct", "gpu": "h100", "context": 32768},
-                {"command": "vllm serve Qwen/Qwen3-32B -tp 2 --max-model-len 16k", "gpu": "l40s"},
-            ]
-        }
-    )
+class DeploymentQuestion(_Question):
+    """A model on GPUs under an engine."""
 
     model: Name | None = Field(
         None, description="Name in the catalogue (GET /v1/models); MODEL@awq is it in a layout."
@@ -69,7 +60,6 @@ class FitQuestion(_Question):
     ep: bool | None = Field(None, description="Expert parallelism.")
     context: Tokens | None = Field(None, description="max_model_len in tokens, or as 32k.")
     concurrency: Count | None = Field(None, description="Requests wanted at once.")
-    request_tokens: Tokens | None = Field(None, description="Length of one; context by default.")
     weights: Name | None = Field(None, description="What if the weights were fp8, awq, nf4, ...")
     kv: Name | None = Field(None, description="KV cache type, as fp8.")
     util: float | None = Field(None, description="Share of each GPU that the engine may take.")
@@ -77,10 +67,9 @@ class FitQuestion(_Question):
         default_factory=dict, max_length=100, description="Further settings by the engine's names."
     )
     explain: bool = Field(False, description="Every line with its formula, values and source.")
-    changes: bool = Field(False, description="Also the smallest changes that make it fit.")
 
     @model_validator(mode="after")
-    def _one_subject(self) -> FitQuestion:
+    def _one_subject(self) -> Self:
         given = [name for name in ("model", "config", "command") if getattr(self, name) is not None]
         if "command" in given and "model" in given:
             raise ValueError("model and command both name a model; give one")
@@ -89,6 +78,47 @@ class FitQuestion(_Question):
         if not given:
             raise ValueError("no model is given; give model, config or command")
         return self
+
+
+class FitQuestion(DeploymentQuestion):
+    """Does it fit, what takes the memory, and how many tokens are left."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"model": "Llama-3.1-8B-Instruct", "gpu": "h100", "context": 32768},
+                {"command": "vllm serve Qwen/Qwen3-32B -tp 2 --max-model-len 16k", "gpu": "l40s"},
+            ]
+        }
+    )
+
+    request_tokens: Tokens | None = Field(None, description="Length of one; context by default.")
+    changes: bool = Field(False, description="Also the smallest changes that make it fit.")
+
+
+class SpeedQuestion(DeploymentQuestion):
+    """How fast it serves requests of one length, and what holds it back."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": "Llama-3.1-8B-Instruct",
+                    "gpu": "h100",
+                    "input": 1024,
+                    "output": 256,
+                    "concurrency": 32,
+                }
+            ]
+        }
+    )
+
+    input: Tokens = Field(1024, description="Prompt of a request.")
+    output: Tokens = Field(256, description="Tokens it gets.")
+    price: float | None = Field(None, description="USD of one GPU for an hour.")
+    sweep: str | None = Field(
+        None, min_length=3, max_length=2_000, description="concurrency=1..256"
+    )
 
 
 class SweepQuestion(FitQuestion):
@@ -151,5 +181,7 @@ class ValidateQuestion(_Question):
 class JobQuestion(_Question):
     """Long work: asked now, fetched when it is done."""
 
-    kind: Literal["sweep", "validate"] = Field(description="Which of the endpoints' questions.")
+    kind: Literal["sweep", "speed", "validate"] = Field(
+        description="Which of the endpoints' questions."
+    )
     question: dict[str, Any] = Field(description="The body that endpoint takes.")

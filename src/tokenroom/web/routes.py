@@ -8,7 +8,13 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Response
 
 from tokenroom.web import catalogues
-from tokenroom.web.questions import FitQuestion, SweepQuestion, ValidateQuestion
+from tokenroom.web.questions import (
+    FitQuestion,
+    ReadQuestion,
+    SpeedQuestion,
+    SweepQuestion,
+    ValidateQuestion,
+)
 from tokenroom.web.server import Server, server_of
 
 router = APIRouter(prefix="/v1")
@@ -25,6 +31,12 @@ async def fit(question: FitQuestion, server: OfServer) -> Response:
     return _json(await server.questioner.fit(question))
 
 
+@router.post("/speed", summary="How fast it serves, and what holds it back")
+async def speed(question: SpeedQuestion, server: OfServer) -> Response:
+    """What ``tokenroom speed --json`` prints; with ``sweep``, what ``--sweep`` adds."""
+    return _json(await server.questioner.speed(question))
+
+
 @router.post("/sweep", summary="How the answer grows with concurrency, context or block size")
 async def sweep(question: SweepQuestion, server: OfServer) -> Response:
     """What ``tokenroom fit --sweep --json`` prints; long ones are better asked as a job."""
@@ -35,6 +47,12 @@ async def sweep(question: SweepQuestion, server: OfServer) -> Response:
 async def validate(question: ValidateQuestion, server: OfServer) -> Response:
     """What ``tokenroom validate --json`` prints; many rows are better asked as a job."""
     return _json(await server.questioner.ask("validate", question.model_dump()))
+
+
+@router.post("/read", summary="What a pasted or dropped text is, as a question")
+async def read(question: ReadQuestion, server: OfServer) -> Response:
+    """``kind`` (``config``, ``command`` or ``log``) and the fields of a question that it fills."""
+    return _json(await server.questioner.ask("read", question.model_dump()))
 
 
 @router.get("/models", summary="Models known by name")

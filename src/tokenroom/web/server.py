@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import Request
 
+from tokenroom.web import catalogues
 from tokenroom.web.guards import Figures
 from tokenroom.web.jobs import JobStore
 from tokenroom.web.questioner import Questioner
@@ -20,15 +23,19 @@ class Server:
         self.store = JobStore(settings.database)
         self.runner = JobRunner(self.store, settings)
         self.questioner = Questioner(settings)
+        self._warming: list[asyncio.Future[str]] = []
 
     def start(self) -> None:
-        """Open the jobs and begin to work."""
+        """Open the jobs and begin to work; lists that take a second are made meanwhile."""
         self.store.open()
         self.questioner.start()
         self.runner.start()
+        for text in (catalogues.engines_text, catalogues.gpus_text, catalogues.models_text):
+            self._warming.append(asyncio.ensure_future(asyncio.to_thread(text)))
 
     async def stop(self) -> None:
         """End every worker; what was running is queued again at the next start."""
+        await asyncio.gather(*self._warming, return_exceptions=True)
         await self.runner.stop()
         await self.questioner.stop()
 

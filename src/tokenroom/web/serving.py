@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import webbrowser
 from collections.abc import Callable
@@ -56,6 +57,9 @@ def serve(
                 if open_page:
                     webbrowser.open(address)
 
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn sends itself again what it was told to end by; here that is a good end
+        signal.signal(ending, lambda *_: None)
     Announced(config).run(sockets=[listening])
 
 

@@ -13,8 +13,9 @@ from pebble import ProcessPool
 from pydantic import ValidationError
 
 from tokenroom.errors import TokenroomError
-from tokenroom.web.answers import ANSWERS, ModelFinder
+from tokenroom.web.answers import ModelFinder
 from tokenroom.web.jobs import JobStore
+from tokenroom.web.kinds import KINDS
 from tokenroom.web.messages import invalid_sentence
 
 _NICE = 10  # questions answered at once come first
@@ -65,7 +66,7 @@ def run_job(kind: str, question: dict[str, Any], allow_hub: bool, job: str, data
 
 
 def _answer(kind: str, question: dict[str, Any], allow_hub: bool, **options: Any) -> str:
-    model, answering = ANSWERS[kind]
+    model, answering = KINDS[kind]
     try:
         asked = model.model_validate(question)
         return json.dumps(answering(asked, _finder(allow_hub), **options))
