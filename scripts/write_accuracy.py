@@ -1,5 +1,7 @@
 """Write docs/accuracy.md: how far predictions are from what engines printed, and why.
 
+The figures alone go to src/tokenroom/validation/data/accuracy.json, which the page shows.
+
     python scripts/write_accuracy.py ROWS
 
 ROWS is a file of rows (docs/validation.md), to which the rows that come with the package are added
@@ -7,10 +9,12 @@ ROWS is a file of rows (docs/validation.md), to which the rows that come with th
 src/tokenroom/validation/data/explanations.json; a figure beyond 15% without one is listed as such.
 """
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from tokenroom.models.hub import HubOptions
 from tokenroom.models.resolve import load_model
@@ -26,6 +30,7 @@ from tokenroom.validation.validate import Unpredicted, Validation, validate
 
 TARGET = Path(__file__).parent.parent / "docs" / "accuracy.md"
 BUNDLED = Path(__file__).parent.parent / "src" / "tokenroom" / "validation" / "data"
+FIGURES = BUNDLED / "accuracy.json"
 LARGE_PCT = 15
 SMALL_DIFFERENCE_GIB = 0.05
 INTRODUCTION = """\
@@ -238,6 +243,26 @@ def is_large(item: Comparison) -> bool:
     return not item.is_small and error is not None and abs(error) > LARGE_PCT
 
 
+def figures(found: Validation) -> dict[str, Any]:
+    """Errors by engine and quantity, and how many ends of starts were foreseen."""
+    counted = [check for check in found.outcomes if check.counts]
+    return {
+        "num_rows": found.num_rows,
+        "outcomes": {"n": len(counted), "foreseen": sum(check.agrees for check in counted)},
+        "by_quantity": [
+            {
+                "engine": group.engine,
+                "quantity": group.quantity,
+                "n": group.n,
+                "median_abs_pct": round(group.median_abs_pct, 4),
+                "p90_abs_pct": round(group.p90_abs_pct, 4),
+                "worst_abs_pct": round(group.worst_abs_pct, 4),
+            }
+            for group in found.quantities
+        ],
+    }
+
+
 def main() -> int:
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
@@ -253,6 +278,7 @@ def main() -> int:
             rows.append(item)
     found = validate([*given, *own], predictor=Predictor(load=known_only))
     TARGET.write_text("\n".join(lines(found, own)) + "\n", encoding="utf-8")
+    FIGURES.write_text(json.dumps(figures(found), indent=1) + "\n", encoding="utf-8")
     missing = [
         item
         for item in found.comparisons

@@ -172,7 +172,8 @@ export async function ask<T>(path: string, body: unknown, signal?: AbortSignal):
   return answered<T>(response);
 }
 
-async function list<T>(path: string): Promise<T> {
+/** What does not depend on a question. */
+export async function fetched<T>(path: string): Promise<T> {
   return answered<T>(await fetch(`v1/${path}`));
 }
 
@@ -181,9 +182,9 @@ let lists: Promise<Catalogues> | undefined;
 /** Everything that may be named, fetched once. */
 export function catalogues(): Promise<Catalogues> {
   lists ??= Promise.all([
-    list<{ models: Model[] }>("models"),
-    list<{ gpus: Gpu[] }>("gpus"),
-    list<Pick<Catalogues, "engines" | "layouts">>("engines"),
+    fetched<{ models: Model[] }>("models"),
+    fetched<{ gpus: Gpu[] }>("gpus"),
+    fetched<Pick<Catalogues, "engines" | "layouts">>("engines"),
   ]).then(([models, gpus, engines]) => ({ ...models, ...gpus, ...engines }));
   return lists;
 }

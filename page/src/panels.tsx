@@ -1,7 +1,7 @@
 // What stands under each tab.
 
 import { useState } from "preact/hooks";
-import { ask, type Change, type Fit, type Speed, type SpeedPoint, type SweepPoint } from "./api";
+import { ask, type Change, fetched, type Fit, type Speed, type SpeedPoint, type SweepPoint } from "./api";
 import { useAnswer } from "./ask";
 import { useWidth } from "./charts/Chart";
 import { GrowthByConcurrency, GrowthByContext, GrowthLegend } from "./charts/Growth";
@@ -244,21 +244,30 @@ async function beside(question: Question, signal: AbortSignal): Promise<Beside> 
 }
 
 interface Accuracy {
-  groups: { engine: string; quantity: string; rows: number; median_pct: number; p90_pct: number }[];
-  source: string;
+  num_rows: number;
+  outcomes: { n: number; foreseen: number };
+  by_quantity: {
+    engine: string;
+    quantity: string;
+    n: number;
+    median_abs_pct: number;
+    p90_abs_pct: number;
+    worst_abs_pct: number;
+  }[];
 }
 
 export function AccuracyPanel({ say, titles }: { say: Say; titles: Record<string, string> }) {
-  const { answer, refusal } = useAnswer(
-    "accuracy",
-    async () => (await fetch("v1/accuracy")).json() as Promise<Accuracy>,
-    { unreachable: say("unreachable") },
-  );
+  const { answer, refusal } = useAnswer("accuracy", () => fetched<Accuracy>("accuracy"), {
+    unreachable: say("unreachable"),
+  });
   if (refusal) return <p class="refusal">{refusal}</p>;
   if (!answer) return <p>{say("working")}</p>;
   return (
     <>
       <p>{say("accuracyLead")}</p>
+      <p>
+        {say("foreseen")}: <b class="number">{answer.outcomes.foreseen} / {answer.outcomes.n}</b>
+      </p>
       <div class="scroll" tabIndex={0}>
         <table>
           <thead>
@@ -268,22 +277,23 @@ export function AccuracyPanel({ say, titles }: { say: Say; titles: Record<string
               <th scope="col">{say("rows")}</th>
               <th scope="col">{say("median")}</th>
               <th scope="col">{say("p90")}</th>
+              <th scope="col">{say("worst")}</th>
             </tr>
           </thead>
           <tbody>
-            {answer.groups.map((group) => (
+            {answer.by_quantity.map((group) => (
               <tr key={`${group.engine} ${group.quantity}`}>
                 <th scope="row">{titles[group.engine] ?? group.engine}</th>
-                <td>{group.quantity}</td>
-                <td class="number">{group.rows}</td>
-                <td class="number">{group.median_pct.toFixed(2)}%</td>
-                <td class="number">{group.p90_pct.toFixed(2)}%</td>
+                <td><code>{group.quantity}</code></td>
+                <td class="number">{group.n}</td>
+                <td class="number">{group.median_abs_pct.toFixed(2)}%</td>
+                <td class="number">{group.p90_abs_pct.toFixed(2)}%</td>
+                <td class="number">{group.worst_abs_pct.toFixed(2)}%</td>
               </tr>
             ))}
           </tbody>
         </table>
       </div>
-      <p class="source">{answer.source}</p>
     </>
   );
 }

@@ -105,6 +105,8 @@ const WORDS = {
   rows: ["Rows", "行数"],
   median: ["Median", "中位数"],
   p90: ["90%", "90 分位"],
+  worst: ["Worst", "最大"],
+  foreseen: ["Starts and failures to start that are foreseen", "预见到的启动与启动失败"],
   formulas: ["Where every number comes from", "每个数字的来历"],
   estimated: ["estimated", "估计"],
   source: ["Source", "来源"],

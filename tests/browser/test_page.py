@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import AXE, Visit
 from playwright.sync_api import Page, expect
+
+from conftest import AXE, Visit
 
 pytestmark = pytest.mark.browser
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from importlib.resources import files
 from typing import Any
 
 from tokenroom.engines.registry import engine_named, engine_names, engine_title
@@ -32,6 +33,11 @@ def engines_text() -> str:
     return json.dumps(
         {"engines": [_engine(name) for name in engine_names()], "layouts": known_layouts()}
     )
+
+
+def accuracy_text() -> str:
+    """Errors by engine and quantity over the rows that docs/accuracy.md is written from."""
+    return files("tokenroom.validation").joinpath("data/accuracy.json").read_text("utf-8")
 
 
 def _model(name: str) -> dict[str, Any]:

@@ -71,3 +71,9 @@ async def gpus() -> Response:
 async def engines() -> Response:
     """Names that ``engine`` and ``weights`` may have."""
     return _json(await asyncio.to_thread(catalogues.engines_text))
+
+
+@router.get("/accuracy", summary="How far predictions are from what engines printed")
+async def accuracy() -> Response:
+    """Errors by engine and quantity, in percent of the printed figure."""
+    return _json(catalogues.accuracy_text())
