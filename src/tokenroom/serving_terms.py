@@ -14,6 +14,10 @@ from tokenroom.performance.llama_cpp import Build, engine_of
 from tokenroom.performance.work import HostPart, Layout
 from tokenroom.serving_drafting import drafting_of
 
+_TO_ALL: Final = frozenset({None, "none", "naive", "pplx", "allgather_reducescatter"})
+"""Values of vLLM's ``--all2all-backend`` and SGLang's ``--moe-a2a-backend`` by which every rank
+gets all tokens (vLLM 0.33 config/parallel.py turns ``naive`` and ``pplx`` into gathering)."""
+
 _OFFLOAD_ROWS: Final = 32
 """ggml-cuda.cu of llama.cpp 0c1e57098: ``GGML_OP_OFFLOAD_MIN_BATCH``."""
 
@@ -94,6 +98,7 @@ def _layout(
     experts: int = 1,
     stage_layers: tuple[int, ...] | None = None,
     copies_host_weights: bool = False,
+    sends_chosen_tokens: bool = False,
 ) -> Layout:
     """The division; ``attention_copies`` are made of the tensor-parallel ranks (DP attention)."""
     return Layout(
@@ -102,6 +107,7 @@ def _layout(
         data_parallel_size=copies * attention_copies,
         expert_parallel_size=experts,
         per_node=result.deployment.node.per_node,
+        sends_chosen_tokens=sends_chosen_tokens,
         stage_layers=stage_layers,
         host_weight_bytes=getattr(result.deployment.resolved, "cpu_offload_bytes", 0),
         copies_host_weights=copies_host_weights,
@@ -139,6 +145,7 @@ def _vllm(result: FitResult, _: int) -> Terms:
                 len(stage_layers(layers, stages, stage, partition)) for stage in range(stages)
             ),
             copies_host_weights=first,  # ``uva_offloading`` is V1's
+            sends_chosen_tokens=result.deployment.asked.all2all_backend not in _TO_ALL,
         ),
         replicas=1,
         token_budget=_value(result, "max_num_batched_tokens"),
@@ -171,6 +178,7 @@ def _sglang(result: FitResult, _: int) -> Terms:
                 for stage in range(ranks.pp)
             ),
             copies_host_weights=True,
+            sends_chosen_tokens=result.deployment.asked.moe_a2a_backend not in _TO_ALL,
         ),
         replicas=1 if attention > 1 else _value(result, "dp_size"),
         token_budget=min(chunk, most) if chunk and chunk > 0 else most,

@@ -16,6 +16,7 @@ from tokenroom.performance.work import HostPart, Kind, Layout, Operator, StepWor
 H100 = find_accelerator("h100")
 LLAMA = load_model("llama-3.3-70b")
 MIXTRAL = load_model("mixtral-8x7b")
+DEEPSEEK = load_model("deepseek-v3")
 DECODE = StepWork(decode_sequences=16, decode_context_tokens=1000)
 
 
@@ -167,6 +168,25 @@ def test_a_link_to_the_host_must_be_known() -> None:
     gpu = replace(H100, pcie_bytes_per_second=None)
     with pytest.raises(HardwareError, match="pcie_bytes_per_second of h100-sxm-80gb is unknown"):
         step_time(MIXTRAL, Layout(host_weight_bytes=2**30), gpu, DECODE)
+
+
+def test_all_to_all_carries_what_a_rank_sends() -> None:
+    """A rank's own tokens, once for each expert they chose, part of them to other hosts."""
+    work = StepWork(decode_sequences=32, decode_context_tokens=100, other_tokens=15 * 32)
+    layout = Layout(data_parallel_size=16, expert_parallel_size=16)
+    found = {op.name: op for op in step_operators(DEEPSEEK, layout, work)}
+    exchange = found["all_to_all"]
+    assert exchange.message_bytes == 32 * 7168 * 2 * 8
+    assert "all_gather" not in found
+    within = Layout(data_parallel_size=8, expert_parallel_size=8)
+    assert "all_to_all" not in {op.name for op in step_operators(DEEPSEEK, within, work)}
+    told = replace(within, sends_chosen_tokens=True)
+    assert "all_to_all" in {op.name for op in step_operators(DEEPSEEK, told, work)}
+    near, far = (
+        step_time(DEEPSEEK, each, H100, work).operators["all_to_all"]
+        for each in (replace(layout, per_node=16, sends_chosen_tokens=True), layout)
+    )
+    assert near.seconds < far.seconds < 4 * near.seconds
 
 
 def test_prompts_that_run_alone_hold_up_decoding_more() -> None:

@@ -531,15 +531,14 @@ def collective_seconds(
             operator.message_bytes / (NETWORK_BYTES_PER_SECOND * link.share)
         )
     inside = min(operator.ranks, per_node)
-    volume = sent_bytes(kind, operator.message_bytes, inside)
+    message = operator.message_bytes
+    if kind is Kind.ALL_TO_ALL:  # what is for ranks in other hosts does not pass the link inside
+        message *= inside / operator.ranks
+    volume = sent_bytes(kind, message, inside)
     seconds: float = link_seconds(link, volume, inside, link_bandwidth(accelerator))
     if operator.ranks > per_node:
         hosts = -(-operator.ranks // per_node)
-        share = (
-            operator.message_bytes / inside
-            if kind is not Kind.ALL_TO_ALL
-            else (operator.message_bytes / operator.ranks)
-        )
+        share = operator.message_bytes / (1 if kind is Kind.ALL_TO_ALL else inside)
         outside = sent_bytes(kind, share, hosts) / (NETWORK_BYTES_PER_SECOND * link.share)
         seconds += NETWORK_LAUNCH_SECONDS * log2(hosts) + outside
     return seconds

@@ -355,26 +355,31 @@ def _block(
     if layer.experts:
         everyone = tokens + work.other_tokens
         found.append(experts_operator(layer.experts, everyone, times))
-        found += _exchange(layout, layer.experts, everyone * hidden_bytes, times)
+        found += _exchange(layout, layer.experts, tokens, everyone, hidden_bytes, times)
     return found
 
 
-def _exchange(layout: Layout, experts: Experts, message: float, times: int) -> list[Operator]:
+def _exchange(
+    layout: Layout, experts: Experts, tokens: int, everyone: int, hidden_bytes: int, times: int
+) -> list[Operator]:
     """How tokens reach their experts and come back.
 
     One data-parallel rank: every rank has all tokens, and an all-reduce sums the experts' results
     (vLLM, SGLang and TensorRT-LLM without attention data parallelism). More: an all-gather before
     and a reduce-scatter after, within a node (vLLM ``allgather_reducescatter``, TensorRT-LLM
-    attention DP); all-to-all of the chosen tokens once whole experts live in other hosts (DeepEP).
+    attention DP); all-to-all of a rank's own tokens to the experts they chose once whole experts
+    live in other hosts, or where the engine is told so (DeepEP, arXiv:2412.19437, 3.2.2).
     """
     ranks = layout.expert_ranks
+    message = everyone * hidden_bytes
     if ranks == 1:
         return []
     if layout.data_parallel_size == 1:
         return [_message(Kind.ALL_REDUCE, times, message, ranks)]
-    if ranks > layout.per_node and layout.expert_parallel_size > 1:
+    beyond = ranks > layout.per_node
+    if layout.expert_parallel_size > 1 and (beyond or layout.sends_chosen_tokens):
         copies = min(experts.per_token, ranks)
-        return [_message(Kind.ALL_TO_ALL, 2 * times, message * copies, ranks)]
+        return [_message(Kind.ALL_TO_ALL, 2 * times, tokens * hidden_bytes * copies, ranks)]
     return [
         _message(Kind.ALL_GATHER, times, message, ranks),
         _message(Kind.REDUCE_SCATTER, times, message, ranks),

@@ -73,7 +73,8 @@ class Operator(NamedTuple):
         times: How often it runs in the step.
         flops: Multiplications and additions of one run.
         num_bytes: Bytes of memory one run must move.
-        message_bytes: Bytes of the whole message of a collective, 0 for kernels.
+        message_bytes: Bytes of the whole message of a collective, of an all-to-all what one rank
+            has for all of them; 0 for kernels.
         ranks: Ranks that take part in a collective.
         shape: (m, n, k, w), the extents (:data:`EXTENTS`) that decide how much of the peak is
             reached: rows and columns of a product, steps gone through one after another, and
@@ -192,6 +193,8 @@ class Layout:
         expert_parallel_size: Ranks that whole experts are dealt to; they are divided by tensor
             parallelism over the rest.
         per_node: Accelerators in one host; wider groups cross the network.
+        sends_chosen_tokens: Tokens go to the ranks of their experts only, inside a host too;
+            otherwise every rank gets all of them there.
         stage_layers: Blocks of each stage; even ones when None.
         host_weight_bytes: Weights of the blocks that each rank keeps in the host's memory.
         copies_host_weights: They are copied whole before each block, experts that no token
@@ -208,6 +211,7 @@ class Layout:
     data_parallel_size: int = 1
     expert_parallel_size: int = 1
     per_node: int = 8
+    sends_chosen_tokens: bool = False
     stage_layers: tuple[int, ...] | None = None
     host_weight_bytes: int = 0
     copies_host_weights: bool = False
