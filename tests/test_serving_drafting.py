@@ -43,6 +43,15 @@ def test_mtp_of_the_checkpoint_itself() -> None:
     assert (same.method, same.depth, same.branches) == ("mtp", 3, 1)
 
 
+def test_a_checkpoint_named_as_its_own_draft_is_its_mtp_blocks() -> None:
+    given = {"gpus": 8, "tp": 8, "engine": "sglang", "speculative_algorithm": "NEXTN"}
+    found = drafting("deepseek-v3", speculative_draft_model_path="deepseek-v3", **given)
+    assert found is not None
+    assert found.method == "mtp"
+    assert found.drafter is not None
+    assert found.drafter.num_layers == 1
+
+
 def test_sglang_verifies_a_tree(head: str) -> None:
     found = drafting(
         engine="sglang",

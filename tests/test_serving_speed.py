@@ -173,6 +173,9 @@ def test_llama_cpp_needs_the_hosts_bandwidth_for_what_it_leaves_there() -> None:
     assert (sum(part.layers), sum(part.experts), part.output) == (0, 26, False)
     assert found.decode.lines[0].name == "host_layers"
     assert found.prefill.lines[0].name == "host_weights"
+    for wrong in (0, -5.0, float("nan"), float("inf"), True, "90"):
+        with pytest.raises(DeploymentError, match=r"host_bandwidth is .*; give bytes a second"):
+            speed("gpt-oss-120b", "rtx-3090", n_cpu_moe=26, host_bandwidth=wrong, **given)
     half = speed("llama-3.1-8b", "rtx-3090", n_gpu_layers=17, host_bandwidth=90e9, **given)
     assert half.terms.layout.host is not None
     assert sum(half.terms.layout.host.layers) == 16

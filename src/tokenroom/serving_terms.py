@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from tokenroom.engines.llama_cpp.versions import rules_for
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.fitting import FitResult
 from tokenroom.performance.drafting import Drafting
 from tokenroom.performance.llama_cpp import Build, engine_of
@@ -264,7 +265,13 @@ def _host_part(result: FitResult, bandwidth: float | None) -> HostPart | None:
             f"llama.cpp runs {spec.name} on the processor alone, whose speed is not modelled; give "
             f"it a GPU with --n-gpu-layers"
         )
-    if bandwidth is None:
+    if bandwidth is not None:
+        number = isinstance(bandwidth, int | float) and not isinstance(bandwidth, bool)
+        if not number or not 0 < bandwidth < inf:
+            raise DeploymentError(
+                f"host_bandwidth is {shown(bandwidth)}; give bytes a second above 0, such as 90e9"
+            )
+    else:
         raise DeploymentError(
             f"llama.cpp places parts of {spec.name} in host memory, and host_bandwidth is not "
             f"given; give the peak of that memory (--host-bandwidth 90GB/s), or use more GPUs"

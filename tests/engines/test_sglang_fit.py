@@ -240,3 +240,12 @@ def test_compressed_layers_print_no_more_than_their_pools() -> None:
     plan = _plan("deepseek-ai/DeepSeek-V4-Flash", "h200", tensor_parallel_size=8)
     figures, memory = plan.log_figures(), plan.stages[0]
     assert figures.k_bytes + figures.v_bytes == memory.kv_pool_bytes < memory.total_bytes
+
+
+def test_a_model_named_as_its_own_draft_brings_its_blocks_only() -> None:
+    """As deployments of DeepSeek write it: the checkpoint itself as the draft model."""
+    given = {"gpus": 8, "engine": "sglang", "tp": 8, "speculative_algorithm": "NEXTN"}
+    named = fit("deepseek-v3", "h200", speculative_draft_model_path="deepseek-v3", **given)
+    alone = fit("deepseek-v3", "h200", **given)
+    assert named.deployment.draft is None
+    assert named.governing_stage.weights == alone.governing_stage.weights

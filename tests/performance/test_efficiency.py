@@ -107,8 +107,8 @@ def test_types_without_units_or_tables() -> None:
     assert supported_arithmetic("mxfp4", find_accelerator("b200-sxm-180gb")) == "mxfp4_mxfp8"
     efficiency = efficiency_of(hopper)
     for missing, kin in (("int8", "fp8"), ("w8a16", "bf16")):
-        shares, residual = kernel_shares(efficiency, Kind.GEMM, missing)
-        own, narrower = kernel_shares(efficiency, Kind.GEMM, kin)
+        shares, residual, _ = kernel_shares(efficiency, Kind.GEMM, missing)
+        own, narrower, _ = kernel_shares(efficiency, Kind.GEMM, kin)
         assert shares == own
         assert residual == narrower.widened(efficiency.kin_spread)
         assert residual.high > narrower.high

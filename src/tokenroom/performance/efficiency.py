@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from math import log, log2
@@ -205,6 +205,7 @@ class Efficiency:
             which ranges grow: what it takes to hold 80% of rows that lie as far outside of a fit
             (``scripts/fit_efficiency.py``, ``beyond``). An extent that no table varies has the
             largest of its kind.
+        chosen: What stands for each kind and type that was asked for, kept since a step asks often.
     """
 
     key: str
@@ -215,6 +216,9 @@ class Efficiency:
     tables: Mapping[tuple[Kind, str], Tables]
     kin_spread: float
     growth: Mapping[Kind, tuple[tuple[float, float], ...]]
+    chosen: dict[tuple[Kind, str], tuple[Shares, Residual, Tables]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
 
 class Duration(NamedTuple):
@@ -440,13 +444,19 @@ def efficiency_of(accelerator: Accelerator, engine: str = "any") -> Efficiency:
     return efficiency_by_traits(accelerator.key, traits_of(accelerator), engine)
 
 
-def kernel_shares(efficiency: Efficiency, kind: Kind, arithmetic: str) -> tuple[Shares, Residual]:
+def kernel_shares(
+    efficiency: Efficiency, kind: Kind, arithmetic: str
+) -> tuple[Shares, Residual, Tables]:
     """Coefficients of a kernel: of its type, or of the nearest type with a table."""
-    at = kind, _fitted_type(efficiency, kind, arithmetic)
-    residual = efficiency.residuals[at]
-    if at[1] != arithmetic:
-        residual = residual.widened(efficiency.kin_spread)
-    return efficiency.kernels[at], residual
+    found = efficiency.chosen.get((kind, arithmetic))
+    if found is None:
+        at = kind, _fitted_type(efficiency, kind, arithmetic)
+        residual = efficiency.residuals[at]
+        if at[1] != arithmetic:
+            residual = residual.widened(efficiency.kin_spread)
+        found = efficiency.kernels[at], residual, efficiency.tables[at]
+        efficiency.chosen[kind, arithmetic] = found
+    return found
 
 
 def _fitted_type(efficiency: Efficiency, kind: Kind, arithmetic: str) -> str:
@@ -468,7 +478,7 @@ def tables_of_operator(
         return efficiency.tables[Kind.ALL_GATHER if kind is Kind.SEND else kind, ""]
     if kind in (Kind.GEMM, Kind.GROUPED_GEMM):
         arithmetic = supported_arithmetic(arithmetic, accelerator)
-    return efficiency.tables[kind, _fitted_type(efficiency, kind, arithmetic)]
+    return kernel_shares(efficiency, kind, arithmetic)[2]
 
 
 def beyond_fit(
@@ -585,19 +595,20 @@ def operator_duration(
         seconds = times * operator.num_bytes / (host_bandwidth(accelerator) * HOST_LINK_SHARE)
         low, high = _HOST_LINK_RANGE
         return Duration(seconds, seconds * low, seconds * high, "communication")
-    tables = tables_of_operator(efficiency, operator, accelerator)
     spread = efficiency.spread
-    for out in beyond_fit(efficiency, operator, tables, per_node):
-        spread *= out.widening
     if operator.kind in COLLECTIVES:
-        seconds = times * collective_seconds(efficiency, operator, accelerator, per_node)
         kind = Kind.ALL_GATHER if operator.kind is Kind.SEND else operator.kind
+        for out in beyond_fit(efficiency, operator, efficiency.tables[kind, ""], per_node):
+            spread *= out.widening
+        seconds = times * collective_seconds(efficiency, operator, accelerator, per_node)
         low, high = efficiency.residuals[kind, ""].widened(spread)
         return Duration(seconds, seconds * low, seconds * high, "communication")
     arithmetic = operator.arithmetic
     if operator.kind in (Kind.GEMM, Kind.GROUPED_GEMM):
         arithmetic = supported_arithmetic(arithmetic, accelerator)
-    shares, residual = kernel_shares(efficiency, operator.kind, arithmetic)
+    shares, residual, tables = kernel_shares(efficiency, operator.kind, arithmetic)
+    for out in beyond_fit(efficiency, operator, tables, per_node):
+        spread *= out.widening
     bandwidth = bandwidth_of(accelerator)
     if operator.kind is Kind.MEMORY:
         latency, work = shares.launch_seconds, 0.0

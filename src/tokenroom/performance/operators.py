@@ -238,7 +238,9 @@ def step_operators(
         if layout.host is not None:
             away = layout.host.layers[kind], layout.host.experts[kind]
             block = list(divided(block, layer, layout.host, *away, work))
-        found += [operator._replace(block=kind) for operator in block]
+        if layout.pipeline_parallel_size > 1:  # who needs to know which stage has it
+            block = [operator._replace(block=kind) for operator in block]
+        found += block
     output = _output(plan, layout, work)
     if layout.host is not None and layout.host.output and plan.head is not None:
         output = list(on_host(output, plan.head, layout.host, work))

@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any, Final
 
+from tokenroom.engines.own_drafts import own_blocks
 from tokenroom.engines.policy import (
     Change,
     Deployment,
@@ -219,6 +220,8 @@ class SGLangPolicy:
         check_accelerator("SGLang", node.accelerator, _VENDORS, _LEAST_CAPABILITY)
         if settings.quantization is not None and spec.quantization is None:
             spec = _loaded_as(spec, settings.quantization)
+        if own_blocks(draft, spec):
+            draft = None
         resolved = resolve(settings, spec, node)
         return Deployment(
             engine=self.name,

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any, Final
 
+from tokenroom.engines.own_drafts import own_blocks
 from tokenroom.engines.policy import (
     Change,
     Deployment,
@@ -115,6 +116,8 @@ class VLLMPolicy:
         spec = with_pixel_limits(spec, settings)
         if encoder_runs_whole(spec, settings):
             spec = with_whole_encoder(spec)
+        if own_blocks(draft, spec):
+            draft = None
         resolved = resolve(settings, spec, node)
         check(resolved, spec, node)
         deployment = Deployment(
