@@ -170,7 +170,7 @@ def bench(row: Mapping[str, Any]) -> Outcome:
 def spare_seconds(folder: Path) -> tuple[float, float]:
     """What llama.cpp's hosts spare and add to the shortest fifth of decode steps (llama-bench).
 
-    As ``scripts/compare_speed.py`` does for the other engines.
+    As ``scripts/host_range.py`` does for every engine.
     """
     steps = []
     plain = COSTS["llama_cpp"]._replace(spare_seconds=(0.0, 0.0))

@@ -1,30 +1,35 @@
 """Write docs/accuracy.md: how far predictions are from what engines printed, and why.
 
-The figures alone go to src/tokenroom/validation/data/accuracy.json, which the page shows.
+The figures of memory alone go to src/tokenroom/validation/data/accuracy.json, which the page shows.
 
-    python scripts/write_accuracy.py ROWS
+    python scripts/write_accuracy.py ROWS [SPEEDS...]
 
-ROWS is a file of rows (docs/validation.md), to which the rows that come with the package are added
-(src/tokenroom/validation/data/*_rows.jsonl). Causes of large errors are recorded in
-src/tokenroom/validation/data/explanations.json; a figure beyond 15% without one is listed as such.
+ROWS is a file of rows of memory (docs/validation.md), to which the rows that come with the package
+are added (src/tokenroom/validation/data/*_rows.jsonl); SPEEDS are files of rows of speeds. Causes
+of large errors of memory are recorded in src/tokenroom/validation/data/explanations.json; a figure
+beyond 15% without one is listed as such.
 """
 
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenroom.models.hub import HubOptions
 from tokenroom.models.resolve import load_model
 from tokenroom.reports.messages import Language
-from tokenroom.reports.validation_markdown import group_table
+from tokenroom.reports.validation_markdown import group_table, text_table
+from tokenroom.reports.validation_speed import TextTable, speed_tables
+from tokenroom.reports.validation_speed import group_table as speed_group_table
 from tokenroom.reports.validation_text import error_text, figure_text, observed_text
 from tokenroom.validation.comparison import Comparison
 from tokenroom.validation.prediction import Predictor
 from tokenroom.validation.reading import BadRow, read_rows
 from tokenroom.validation.rows import Row
+from tokenroom.validation.speed_statistics import SpeedGroup, speed_groups
 from tokenroom.validation.statistics import by_class, percentile
 from tokenroom.validation.validate import Unpredicted, Validation, validate
 
@@ -38,7 +43,8 @@ INTRODUCTION = """\
 
 How far predictions are from what engines printed, over rows of measurements that were published
 by people who ran them (`docs/validation.md` says what a row is). Everything here is written by
-`python scripts/write_accuracy.py ROWS`, from the same code as `tokenroom validate ROWS`.
+`python scripts/write_accuracy.py ROWS [SPEEDS...]`, from the same code as `tokenroom validate`.
+Memory comes first, [speed](#speed) at the end.
 
 Two sets of rows: a collection that is not distributed, and rows that this project collected itself
 and carries with it, for an engine of which that collection has few
@@ -61,6 +67,14 @@ Rows of grade A state model, GPU, number and the share of memory; B leave the sh
 default; both count. C lack a model or GPU and are shown apart. One configuration measured several
 times counts once. Sizes printed below 0.1 GiB are left out of every percentage and are compared by
 their difference in GiB.
+"""
+SPEED = """\
+## Speed
+
+Measured speeds against predictions, by `tokenroom validate`. Errors are in percent of the observed;
+predicted/observed is the median; "in range" is the share of figures inside the predicted range.
+Measurements that a coefficient was set on are in the last table alone, and each measurement counts
+once. How speed is predicted and where it falls short is in [speed.md](speed.md).
 """
 SUMMARY = {
     "tokens of the pool": "kv_tokens",
@@ -238,6 +252,32 @@ def lines(found: Validation, own: Sequence[Row]) -> Iterator[str]:
     yield from own_lines(own)
 
 
+def speed_lines(found: Validation) -> Iterator[str]:
+    """Errors of speeds, and how many rows have no prediction for which reason."""
+    english = Language.ENGLISH
+    yield from ("", SPEED)
+    yield (
+        f"{found.num_rows:,} rows, {len(found.speeds):,} figures compared, of which "
+        f"{len(found.counted_speeds):,} count; {len(found.unpredicted):,} rows have no prediction."
+    )
+    for table in speed_tables(found, english):
+        yield from ("", f"### {table.title}", "", *text_table(table))
+    stated = [item for item in found.counted_speeds if not item.derived]
+    groups = speed_groups(stated, "engine", "engine_version", "gpu")
+    by = ("engine", "engine_version", "gpu")
+    table = group_table_of_speeds("By version and GPU, ten figures or more", groups, by)
+    yield from ("", f"### {table.title}", "", *text_table(table))
+    yield from ("", "### Speeds without a prediction", "")
+    by_reason = Counter(plain(item.reason) for item in found.unpredicted)
+    for reason, count in by_reason.most_common():
+        yield f"- {count} rows: {reason}"
+
+
+def group_table_of_speeds(title: str, groups: Sequence[SpeedGroup], by: Sequence[str]) -> TextTable:
+    large = [group for group in groups if group.n >= THIN]
+    return speed_group_table(title, large, by, Language.ENGLISH)
+
+
 def is_large(item: Comparison) -> bool:
     error = item.error_pct
     return not item.is_small and error is not None and abs(error) > LARGE_PCT
@@ -263,21 +303,28 @@ def figures(found: Validation) -> dict[str, Any]:
     }
 
 
-def main() -> int:
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
-    given: list[Row] = []
-    own: list[Row] = []
-    paths = [(Path(sys.argv[1]), given), *((path, own) for path in BUNDLED.glob("*_rows.jsonl"))]
-    for path, rows in paths:
+def read_files(paths: Iterable[Path]) -> list[Row]:
+    rows: list[Row] = []
+    for path in paths:
         for item in read_rows(path):
             if isinstance(item, BadRow):
-                print(item.reason, file=sys.stderr)
-                return 2
+                raise SystemExit(item.reason)
             rows.append(item)
-    found = validate([*given, *own], predictor=Predictor(load=known_only))
-    TARGET.write_text("\n".join(lines(found, own)) + "\n", encoding="utf-8")
+    return rows
+
+
+def main() -> int:
+    if len(sys.argv) < 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    given, speeds = read_files([Path(sys.argv[1])]), read_files(map(Path, sys.argv[2:]))
+    own = read_files(sorted(BUNDLED.glob("*_rows.jsonl")))
+    predictor = Predictor(load=known_only)
+    found = validate([*given, *own], predictor=predictor)
+    text = "\n".join(lines(found, own)) + "\n"
+    if speeds:
+        text += "\n".join(speed_lines(validate(speeds, predictor=predictor))) + "\n"
+    TARGET.write_text(text, encoding="utf-8")
     FIGURES.write_text(json.dumps(figures(found), indent=1) + "\n", encoding="utf-8")
     missing = [
         item

@@ -286,12 +286,20 @@ def speed_of(
     *,
     input_tokens: int,
     output_tokens: int,
-    concurrency: int,
+    concurrency: int | None = None,
     acceptance: float | None = None,
     host_bandwidth: float | None = None,
     price_per_gpu_hour: float | None = None,
 ) -> ServingSpeed:
     """The same of a deployment that :func:`tokenroom.fitting.fit` has answered for.
+
+    Args:
+        result: The deployment and its memory.
+        input_tokens: Prompt of a request.
+        output_tokens: Tokens it gets.
+        concurrency: Clients that each keep one request in flight; None for as many as run at once.
+        acceptance: As for :func:`speed`.
+        price_per_gpu_hour: USD of one GPU for an hour.
 
     Raises:
         DoesNotFitError: The engine would not start.
@@ -314,6 +322,8 @@ def speed_of(
             f"the KV pool of {result.plan.kv_pool_tokens:,} tokens holds no request of {wanted:,}; "
             f"shorten input or output, or use more GPUs"
         )
+    if concurrency is None:
+        concurrency = asked.requests_running
     return _served(asked, terms, load, concurrency, price_per_gpu_hour)
 
 

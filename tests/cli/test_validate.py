@@ -53,7 +53,7 @@ def test_json_has_the_documented_keys(rows: Path, capsys: pytest.CaptureFixture[
     code, out, _ = run(capsys, str(rows), "--json")
     data = json.loads(out)
     assert code == 0
-    assert data["schema_version"] == "1.2"
+    assert data["schema_version"] == "1.3"
     assert {"id", "engine", "quantity", "predicted", "observed", "error_pct", "explained_by"} <= (
         set(data["rows"][0])
     )

@@ -1,46 +1,62 @@
 """Speeds against published measurements; the bounds are what was reached, with a little room."""
 
-import importlib.util
-import sys
+from __future__ import annotations
+
 from pathlib import Path
-from statistics import median
-from types import ModuleType
 
 import pytest
+
+from tokenroom.models.hub import HubOptions
+from tokenroom.models.resolve import load_model
+from tokenroom.models.spec import ModelSpec
+from tokenroom.validation.prediction import Predictor
+from tokenroom.validation.reading import read_rows
+from tokenroom.validation.rows import Row
+from tokenroom.validation.speed_statistics import speed_groups, speed_order
+from tokenroom.validation.validate import Validation, validate
 
 pytestmark = pytest.mark.shared
 
 
-def script(name: str) -> ModuleType:
-    path = Path(__file__).parents[2] / f"scripts/{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+def known(name: str) -> ModelSpec:
+    return load_model(name, hub=HubOptions(offline=True))
+
+
+def validated(file: Path) -> Validation:
+    rows = [row for row in read_rows(file) if isinstance(row, Row)]
+    return validate(rows, predictor=Predictor(load=known))
 
 
 def test_serving_rows_kept_for_checking(shared: Path) -> None:
-    compare = script("compare_speed")
-    found, missing = compare.outcomes(compare.serving_rows(shared))
-    check = [item for item in found if item.part == "check"]
-    assert len(check) > 1000
-    assert sum(missing.values()) < 60
-    tpot = [abs(item.tpot - 1) for item in check]
-    ttft = [abs(item.ttft - 1) for item in check]
-    assert median(tpot) < 0.15
-    assert compare.quantile(tpot, 0.9) < 0.40
-    assert median(ttft) < 0.40
-    assert compare.kendall_tau(check) > 0.8
-    inside = sum(item.inside for item in check) / len(check)
-    assert 0.75 < inside < 0.87  # ranges are to hold 80%
+    found = validated(shared / "truth/perf_aic_silicon.jsonl.gz")
+    groups = {group.quantity: group for group in speed_groups(found.counted_speeds)}
+    tpot, ttft = groups["tpot_ms"], groups["ttft_ms"]
+    assert tpot.n == ttft.n > 1100
+    assert tpot.median_abs_pct < 15
+    assert tpot.p90_abs_pct < 40
+    assert tpot.inside_share > 0.7
+    assert ttft.median_abs_pct < 40
+    assert speed_order(found.counted_speeds)[0].tau > 0.85
+    fitted = [item for item in found.speeds if item.fitted and not item.repeats]
+    assert {group.quantity: group.n for group in speed_groups(fitted)}["tpot_ms"] == 897
+    assert not found.comparisons
+    told = {item.id for item in (*found.speeds, *found.unpredicted)}
+    assert len(told) == found.num_rows
 
 
 def test_offline_tables(shared: Path) -> None:
-    compare = script("compare_tables")
-    found, _ = compare.outcomes(shared)
-    dense = [item for item in found if item.group.startswith(("trt017 H", "trt017 G"))]
-    assert len(dense) > 200
-    assert median(abs(item.ratio - 1) for item in dense) < 0.22
+    found = validated(shared / "truth/perf.jsonl")
+    dense = [
+        item
+        for item in found.speeds
+        if item.id.startswith("trt017") and item.gpu.startswith(("NVIDIA H", "NVIDIA G"))
+    ]
+    (group,) = speed_groups(dense)
+    assert group.n > 200
+    assert group.median_abs_pct < 22
+    by_engine = {
+        (item.engine, item.quantity): item.n for item in speed_groups(found.speeds, "engine")
+    }
+    assert by_engine["llama.cpp", "tg_tokens_per_s"] > 170
+    told = {item.id for item in (*found.speeds, *found.unpredicted)}
+    assert len(told) == found.num_rows

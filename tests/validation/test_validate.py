@@ -198,12 +198,12 @@ def test_a_row_without_prediction_says_why(change: dict[str, object], said: str)
     assert said in item.reason
 
 
-def test_a_row_of_speed_says_that_nothing_predicts_it() -> None:
+def test_a_row_of_speed_says_what_its_prediction_lacks() -> None:
     data = {**ROW, "metric": "tpot_ms", "value": 12.0, "outcome": None}
     del data["reported"]
     run = validate((read_row(data, ""),), predictor=Predictor(load=known_only), explanations=NONE)
     (item,) = run.unpredicted
-    assert item.reason == "no prediction is made of tpot_ms"
+    assert item.reason == "the row states no lengths of prompt and answer (isl, osl)"
 
 
 def test_a_gpu_that_is_not_named_is_told_by_its_memory() -> None:

@@ -2,7 +2,7 @@
 
 ``step_seconds``, ``sequence_seconds``, ``overlap_seconds``, ``request_seconds`` and
 ``token_seconds`` of vLLM, SGLang and TensorRT-LLM were chosen from a grid on serving measurements
-(``scripts/compare_speed.py`` says on which, and which were kept for checking). What a faster host
+(docs/speed.md says on which, and which were kept for checking). What a faster host
 hides does not show in those: ``prepare_seconds`` and ``kernel_seconds`` are typical of Python
 schedulers (2 and 1 ms a step, 5 microseconds a launch); SGLang's request and token times and
 llama.cpp's row are assumptions.
@@ -15,8 +15,8 @@ it is host work, which hides behind a step where the engine schedules ahead.
 What a host adds differs from machine to machine and by version. ``spare_seconds`` is how much less
 and more than the estimate a step took in the shortest fifth of the rows kept for checking, where
 operators err least, beyond what the ranges of operators explain: nothing where those hold nine of
-ten rows on their side (``scripts/compare_speed.py --host``; of llama.cpp the shortest fifth of
-llama-bench's, ``scripts/compare_tables.py --host``). Less than the host's part cannot be spared.
+ten rows on their side (``scripts/host_range.py``; of llama.cpp the shortest fifth of llama-bench's
+tokens). Less than the host's part cannot be spared.
 ``prepare_range_seconds`` goes from nothing to the shortest step that was measured of the engine,
 which its host cannot have taken longer to prepare.
 

@@ -107,10 +107,39 @@ def ttft(
         DeploymentError: The layout does not divide the model.
         HardwareError: A peak or bandwidth that it needs is not known.
     """
+    return ttft_range(
+        spec,
+        layout,
+        accelerator,
+        input_tokens,
+        engine=engine,
+        max_num_batched_tokens=max_num_batched_tokens,
+        kv_dtype=kv_dtype,
+    )[0]
+
+
+def ttft_range(
+    spec: ModelSpec,
+    layout: Layout,
+    accelerator: Accelerator,
+    input_tokens: int,
+    *,
+    engine: str = "any",
+    max_num_batched_tokens: int = 8192,
+    kv_dtype: str | None = None,
+) -> tuple[float, float, float]:
+    """What :func:`ttft` gives, with the lower and the upper end of its range.
+
+    Raises:
+        DeploymentError: The layout does not divide the model.
+        HardwareError: A peak or bandwidth that it needs is not known.
+    """
     size, steps = _chunks(input_tokens, max_num_batched_tokens)
     work = StepWork(prefill=(Chunk(size, (input_tokens - size) // 2),))
-    one = step_time(spec, layout, accelerator, work, engine=engine, kv_dtype=kv_dtype)
-    return steps * one.seconds + arrival_seconds(host_cost(engine), input_tokens)
+    one = _range(step_time(spec, layout, accelerator, work, engine=engine, kv_dtype=kv_dtype))
+    arrival = arrival_seconds(host_cost(engine), input_tokens)
+    value, low, high = (steps * seconds + arrival for seconds in one)
+    return value, low, high
 
 
 def tpot(
@@ -129,12 +158,33 @@ def tpot(
         DeploymentError: The layout does not divide the model.
         HardwareError: A peak or bandwidth that it needs is not known.
     """
+    return tpot_range(
+        spec, layout, accelerator, context_tokens, sequences, engine=engine, kv_dtype=kv_dtype
+    )[0]
+
+
+def tpot_range(
+    spec: ModelSpec,
+    layout: Layout,
+    accelerator: Accelerator,
+    context_tokens: float,
+    sequences: int,
+    *,
+    engine: str = "any",
+    kv_dtype: str | None = None,
+) -> tuple[float, float, float]:
+    """What :func:`tpot` gives, with the lower and the upper end of its range.
+
+    Raises:
+        DeploymentError: The layout does not divide the model.
+        HardwareError: A peak or bandwidth that it needs is not known.
+    """
     work = StepWork(
         decode_sequences=sequences,
         decode_context_tokens=context_tokens,
         other_tokens=sequences * (layout.data_parallel_size - 1),
     )
-    return step_time(spec, layout, accelerator, work, engine=engine, kv_dtype=kv_dtype).seconds
+    return _range(step_time(spec, layout, accelerator, work, engine=engine, kv_dtype=kv_dtype))
 
 
 def _chunks(tokens: int, budget: int) -> tuple[int, int]:

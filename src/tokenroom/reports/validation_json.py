@@ -13,10 +13,13 @@ from importlib.resources import files
 from typing import Any, Final
 
 from tokenroom.validation.comparison import Comparison, OutcomeCheck
+from tokenroom.validation.speed_comparison import SpeedComparison
+from tokenroom.validation.speed_statistics import SpeedGroup, speed_groups, speed_order
 from tokenroom.validation.statistics import Group
 from tokenroom.validation.validate import Unpredicted, Validation
 
-SCHEMA_VERSION: Final = "1.2"
+SCHEMA_VERSION: Final = "1.3"
+_EVERY_PART: Final = ("engine", "engine_version", "gpu", "architecture_class")
 
 
 def validation_json(found: Validation, *, bad: Sequence[str] = ()) -> dict[str, Any]:
@@ -67,6 +70,7 @@ def validation_json(found: Validation, *, bad: Sequence[str] = ()) -> dict[str, 
             {"id": item.id, "place": item.place, "reason": item.reason} for item in found.odd
         ],
         "bad_rows": list(bad),
+        **_speeds(found),
     }
 
 
@@ -89,6 +93,64 @@ def _row(item: Comparison) -> dict[str, Any]:
         "error_pct": item.error_pct,
         "explained_by": item.explained_by,
         "counts": item.counts,
+    }
+
+
+def _speeds(found: Validation) -> dict[str, Any]:
+    counted = found.counted_speeds
+    fitted = [item for item in found.speeds if item.fitted and not item.repeats]
+    return {
+        "speeds": [_speed(item) for item in found.speeds],
+        "speed_groups": [
+            _speed_group(group)
+            for by in ((), ("engine",), ("gpu",), ("architecture_class",), _EVERY_PART)
+            for group in speed_groups(counted, *by)
+        ],
+        "speed_groups_fitted": [_speed_group(group) for group in speed_groups(fitted, "engine")],
+        "speed_order": [
+            {"gpu": item.gpu, "pairs": item.pairs, "kendall_tau": item.tau}
+            for item in speed_order(counted)
+        ],
+    }
+
+
+def _speed(item: SpeedComparison) -> dict[str, Any]:
+    return {
+        "id": item.id,
+        "engine": item.engine,
+        "engine_version": item.engine_version,
+        "gpu": item.gpu,
+        "gpus": item.gpus,
+        "model": item.model,
+        "precision": item.precision,
+        "architecture_class": item.architecture_class,
+        "input_tokens": item.input_tokens,
+        "output_tokens": item.output_tokens,
+        "concurrency": item.concurrency,
+        "quantity": item.quantity,
+        "predicted": item.predicted,
+        "low": item.low,
+        "high": item.high,
+        "observed": item.observed,
+        "error_pct": item.error_pct,
+        "inside": item.inside,
+        "derived": item.derived,
+        "counts": item.counts,
+    }
+
+
+def _speed_group(group: SpeedGroup) -> dict[str, Any]:
+    return {
+        "quantity": group.quantity,
+        "engine": group.engine,
+        "engine_version": group.engine_version,
+        "gpu": group.gpu,
+        "architecture_class": group.architecture_class,
+        "n": group.n,
+        "median_abs_pct": group.median_abs_pct,
+        "p90_abs_pct": group.p90_abs_pct,
+        "median_ratio": group.bias,
+        "inside_share": group.inside_share,
     }
 
 

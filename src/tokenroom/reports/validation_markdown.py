@@ -7,12 +7,14 @@ from pathlib import Path
 
 from tokenroom.errors import TokenroomError
 from tokenroom.reports.messages import Language, message
+from tokenroom.reports.validation_speed import TextTable, figure_table, speed_tables
 from tokenroom.reports.validation_text import (
     error_text,
     figure_text,
     kind_text,
     observed_text,
     odd_lines,
+    reason_lines,
     remark_text,
     summary,
 )
@@ -57,6 +59,14 @@ def markdown_lines(found: Validation, language: Language) -> Iterator[str]:
     if found.comparisons:
         yield from _section(message("validate.rows", language))
         yield from row_table(found.comparisons, language)
+    if found.speeds:
+        for table in speed_tables(found, language):
+            yield from _section(table.title)
+            yield from text_table(table)
+        every = [item for item in found.speeds if not item.repeats]
+        table = figure_table(every, message("validate.speed_rows", language), language)
+        yield from _section(table.title)
+        yield from text_table(table)
     if found.outcomes:
         agree = sum(item.agrees for item in found.outcomes)
         total = len(found.outcomes)
@@ -84,12 +94,10 @@ def markdown_lines(found: Validation, language: Language) -> Iterator[str]:
     ):
         if items:
             yield from _section(message(f"validate.{key}", language))
-            for one in items:
-                reason = message("validate.reason", language, id=one.id, reason=one.reason)
-                yield f"- {_safe(reason)}"
+            yield from (f"- {_safe(line)}" for line in reason_lines(items, language))
     if found.odd:
         yield from _section(message("validate.odd", language))
-        yield from (f"- {_safe(line)}" for line in odd_lines(found))
+        yield from (f"- {_safe(line)}" for line in odd_lines(found, language))
 
 
 def group_table(groups: Iterable[Group], column: str | None, language: Language) -> Iterator[str]:
@@ -131,6 +139,14 @@ def row_table(items: Iterable[Comparison], language: Language) -> Iterator[str]:
                 item.explained_by or "",
             ]
         )
+
+
+def text_table(table: TextTable) -> Iterator[str]:
+    """A table whose cells are written already."""
+    yield _line([name for name, _ in table.columns])
+    yield "|" + "".join("---:|" if of_figures else "---|" for _, of_figures in table.columns)
+    for cells in table.rows:
+        yield _line(cells)
 
 
 def _section(title: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Predicted against observed as a scatter plot: sizes on one panel, tokens on another."""
+"""Predicted against observed as a scatter plot: sizes, tokens, times and rates, a panel each."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tokenroom.reports.plots import plot_scatter, usable_language
 from tokenroom.units import GIB
 from tokenroom.validation.comparison import Comparison
 from tokenroom.validation.quantities import unit_of
+from tokenroom.validation.speed_comparison import SpeedComparison
 from tokenroom.validation.validate import Validation
 
 _SETTINGS: Final = frozenset({"total_gpu_gib", "budget_gib", "max_concurrency_len"})
@@ -31,10 +32,19 @@ def plot_validation(found: Validation, file: Path, language: Language) -> None:
         item for item in shown if unit_of(item.quantity) > 1 and item.quantity not in _SETTINGS
     ]
     tokens = [item for item in shown if "kv_tokens" in item.quantity]
-    engines = list(dict.fromkeys(item.engine for item in (*sizes, *tokens)))
+    speeds = [item for item in found.counted_speeds if not item.derived]
+    times = [item for item in speeds if item.quantity.endswith("_ms")]
+    rates = [item for item in speeds if not item.quantity.endswith("_ms")]
+    parts: tuple[tuple[str, Sequence[Comparison | SpeedComparison]], ...] = (
+        ("sizes", sizes),
+        ("tokens", tokens),
+        ("times", times),
+        ("rates", rates),
+    )
+    engines = list(dict.fromkeys(item.engine for _, items in parts for item in items))
     panels = [
         (message(f"validate.plot.{name}", language), _clouds(items, engines))
-        for name, items in (("sizes", sizes), ("tokens", tokens))
+        for name, items in parts
         if items
     ]
     plot_scatter(
@@ -46,7 +56,7 @@ def plot_validation(found: Validation, file: Path, language: Language) -> None:
     )
 
 
-def _clouds(items: Sequence[Comparison], engines: Sequence[str]) -> list[Cloud]:
+def _clouds(items: Sequence[Comparison | SpeedComparison], engines: Sequence[str]) -> list[Cloud]:
     """The points of each engine, also of those without any, so that marks mean the same."""
     return [
         Cloud(
@@ -59,8 +69,10 @@ def _clouds(items: Sequence[Comparison], engines: Sequence[str]) -> list[Cloud]:
     ]
 
 
-def _point(item: Comparison) -> tuple[float, float]:
+def _point(item: Comparison | SpeedComparison) -> tuple[float, float]:
     """Observed and predicted; sizes in GiB."""
+    if isinstance(item, SpeedComparison):
+        return item.observed, item.predicted
     unit = unit_of(item.quantity)
     scale = unit / GIB if unit > 1 else 1.0
     return item.observed * scale, item.predicted * scale

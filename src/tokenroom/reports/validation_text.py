@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from tokenroom.reports.console import print_trimmed
 from tokenroom.reports.messages import Language, message
+from tokenroom.reports.validation_speed import shown_figures, speed_tables
 from tokenroom.validation.comparison import Comparison, OutcomeCheck
 from tokenroom.validation.statistics import Group, by_class
-from tokenroom.validation.validate import Remark, Validation
+from tokenroom.validation.validate import Remark, Unpredicted, Validation
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +22,8 @@ _MOST_SENTENCES = 50
 
 _LARGE_PCT = 15.0
 """Errors above this are marked; docs/accuracy.md explains every one of the published rows."""
+_FEW = 3
+"""Rows that are named of those which share a reason."""
 
 
 def print_validation(
@@ -39,9 +43,11 @@ def print_validation(
     """
     from rich.text import Text
 
-    _print_rows(out, found.comparisons, language)
+    if found.comparisons or not found.speeds:
+        _print_rows(out, found.comparisons, language)
     if found.num_rows > 1:
         _print_groups(out, found, language)
+    _print_speeds(out, found, language)
     _print_outcomes(out, found.outcomes, language)
     if found.remarks:
         out.print()
@@ -59,10 +65,9 @@ def print_validation(
         if items:
             out.print()
             out.print(Text(message(f"validate.{key}", language), style="bold"))
-            for item in items:
-                text = message("validate.reason", language, id=item.id, reason=item.reason)
+            for text in reason_lines(items, language):
                 out.print(Text("  " + text), soft_wrap=True)
-    for key, sentences in (("odd", odd_lines(found)), ("bad", bad)):
+    for key, sentences in (("odd", odd_lines(found, language)), ("bad", bad)):
         if sentences:
             out.print()
             out.print(Text(message(f"validate.{key}", language), style="bold"))
@@ -87,18 +92,39 @@ def summary(found: Validation, language: Language, *, num_bad: int = 0) -> str:
         unpredicted=len(found.unpredicted),
         left_out=len(found.left_out),
     )
+    if found.speeds:
+        line += message("validate.speed_count", language, speeds=len(found.speeds))
     for key, count in (("odd_count", len(found.odd)), ("bad_count", num_bad)):
         if count:
             line += message(f"validate.{key}", language, count=count)
     return line
 
 
-def odd_lines(found: Validation) -> list[str]:
-    """Where each value that means nothing stands, and what it is."""
-    return [
-        f"{item.id} ({item.place}): {item.reason}" if item.place else f"{item.id}: {item.reason}"
-        for item in found.odd
+def reason_lines(items: Sequence[Unpredicted], language: Language) -> Iterator[str]:
+    """Rows with the reason they have no prediction, together where many share one."""
+    return _by_reason([(item.id, item.reason) for item in items], language)
+
+
+def _by_reason(items: Iterable[tuple[str, str]], language: Language) -> Iterator[str]:
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in items:
+        by_reason.setdefault(reason, []).append(name)
+    for reason, names in by_reason.items():
+        if len(names) <= _FEW:
+            for name in names:
+                yield message("validate.reason", language, id=name, reason=reason)
+            continue
+        first, rest = ", ".join(names[:_FEW]), len(names) - _FEW
+        named = message("validate.and_more", language, ids=first, count=rest)
+        yield message("validate.reasons", language, reason=reason, count=len(names), ids=named)
+
+
+def odd_lines(found: Validation, language: Language) -> list[str]:
+    """Where each value that means nothing stands, and what it is; alike ones together."""
+    items = [
+        (f"{item.id} ({item.place})" if item.place else item.id, item.reason) for item in found.odd
     ]
+    return list(_by_reason(items, language))
 
 
 def remark_text(remark: Remark, language: Language) -> str:
@@ -166,6 +192,28 @@ def _print_rows(out: Console, items: Sequence[Comparison], language: Language) -
             out.print(
                 Text("  " + message("validate.explained", language, cause=cause)), soft_wrap=True
             )
+
+
+def _print_speeds(out: Console, found: Validation, language: Language) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = shown_figures(found, language)
+    if rows is None:
+        return
+    tables = [rows, *speed_tables(found, language)]
+    for number, table in enumerate(tables):
+        if number or found.comparisons:
+            out.print()
+        out.print(Text(table.title, style="bold"))
+        shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for name, of_figures in table.columns:
+            shown.add_column(
+                name, justify="right" if of_figures else "left", overflow="fold", no_wrap=of_figures
+            )
+        for cells in table.rows:
+            shown.add_row(*map(Text, cells))
+        print_trimmed(out, shown, whole_rows=True)
 
 
 def _print_groups(out: Console, found: Validation, language: Language) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tokenroom.errors import shown
 from tokenroom.validation.figures import figure
+from tokenroom.validation.measured_load import LOAD_FIELDS
 from tokenroom.validation.quantities import is_known
 
 FIELDS: Final = frozenset(
@@ -18,6 +19,7 @@ FIELDS: Final = frozenset(
         *("id", "engine", "engine_version", "model", "gpu", "gpus", "flags", "command"),
         *("reported", "outcome", "error", "grade", "inferred", "score", "duplicate_of"),
         *("url", "note", "arch_class", "metric", "value"),
+        *LOAD_FIELDS,
     }
 )
 """Fields of rows (docs/validation.md)."""

@@ -110,8 +110,8 @@ class Predictor:
         if row.model is None:
             raise RowError("the row names no model")
         version = engine_version(row) or known_versions().get(row.id)
-        accelerator = self._accelerator(row)
-        found = self._model(row.model, row.engine)
+        accelerator = self.accelerator_of(row)
+        found = self.model_of(row.model, row.engine)
         spec = found.spec
         if changed := known_configurations().get(row.id):
             spec = read_config({**entry(row.model).config, **changed}, spec.name)
@@ -170,7 +170,12 @@ class Predictor:
             unknown=tuple(dict.fromkeys(unknown)),
         )
 
-    def _model(self, name: str, engine: str) -> FoundModel:
+    def model_of(self, name: str, engine: str) -> FoundModel:
+        """The model of that name, looked up once.
+
+        Raises:
+            TokenroomError: It is not known.
+        """
         key = (name, engine)
         if key not in self._models:
             try:
@@ -182,8 +187,12 @@ class Predictor:
             raise found
         return found
 
-    def _accelerator(self, row: Row) -> Accelerator:
-        """The accelerator a row names; where it names none for sure, one of the printed memory."""
+    def accelerator_of(self, row: Row) -> Accelerator:
+        """The accelerator a row names; where it names none for sure, one of the printed memory.
+
+        Raises:
+            TokenroomError: It names none that is known.
+        """
         if self._gpu is not None:
             return self._gpu
         total = numeric(row.reported.get("total_gpu_gib"))

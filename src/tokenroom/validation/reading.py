@@ -25,7 +25,10 @@ from tokenroom.validation.rows import Row, read_row
 _MAX_LINE_BYTES: Final = 4 * 2**20
 _MAX_JSON_BYTES: Final = 64 * 2**20
 _GZIP: Final = b"\x1f\x8b"
-_NUMBERS: Final = frozenset({"gpus", "value"})
+_NUMBERS: Final = frozenset(
+    {"gpus", "value", "isl", "osl", "concurrency", "batch_or_concurrency", "tp", "pp", "dp", "ep"}
+    | {"acceptance"}
+)
 _OBJECTS: Final = frozenset({"flags", "reported", "inferred", "score"})
 
 

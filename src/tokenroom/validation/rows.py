@@ -1,7 +1,8 @@
 """A row of measurements: what somebody ran, and what the engine printed.
 
 The form is documented in docs/validation.md. A row of the memory form has ``flags`` and
-``reported``; one of the speed form has a ``metric`` and its ``value``.
+``reported``; one of the speed form states a load, and ``reported`` or a ``metric`` and its
+``value``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from itertools import islice
 from typing import Any, Final
 
 from tokenroom.errors import RowError, shown
+from tokenroom.validation.measured_load import MeasuredLoad, read_load
 from tokenroom.validation.oddities import oddities
 
 GRADES: Final = ("A", "B", "C", "D")
@@ -65,6 +67,7 @@ class Row:
         score: False for figures that are no truth (an engine's own estimate, a known defect).
         duplicate_of: Id of the row whose configuration this one repeats, None for none.
         architecture_class: What the row itself calls its kind of model, None when it does not say.
+        load: What clients sent while a speed was measured; None of the memory form.
         url: Where it was read.
         note: Anything else worth knowing.
         place: File and line, for messages.
@@ -89,6 +92,7 @@ class Row:
     score: bool = True
     duplicate_of: str | None = None
     architecture_class: str | None = None
+    load: MeasuredLoad | None = None
     url: str | None = None
     note: str = ""
     place: str = ""
@@ -142,6 +146,7 @@ def read_row(data: object, place: str) -> Row:
         score=score is not False,
         duplicate_of=_text(data, "duplicate_of", place),
         architecture_class=_text(data, "arch_class", place),
+        load=read_load(data, place),
         url=_text(data, "url", place),
         note=_text(data, "note", place) or "",
         place=place,

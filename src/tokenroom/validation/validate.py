@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tokenroom.errors import TokenroomError
 from tokenroom.validation.comparison import Comparison, OutcomeCheck, check_outcome, compare
 from tokenroom.validation.explanations import (
     OUTCOME,
@@ -14,9 +15,16 @@ from tokenroom.validation.explanations import (
     known_facts,
 )
 from tokenroom.validation.figures import numeric
+from tokenroom.validation.measurements import batches, measurement, without_speeds
 from tokenroom.validation.prediction import Prediction, Predictor
 from tokenroom.validation.quantities import is_known
 from tokenroom.validation.rows import Row
+from tokenroom.validation.speed_comparison import (
+    SpeedComparer,
+    SpeedComparison,
+    without_prediction,
+)
+from tokenroom.validation.speed_prediction import SpeedPredictor
 from tokenroom.validation.statistics import Group, by_class, by_quantity, by_version
 
 
@@ -81,6 +89,7 @@ class Validation:
         left_out: Rows that are no truth or state no figure.
         remarks: What else is worth saying of the rows.
         odd: Values that nothing is done with.
+        speeds: Every measured speed with its prediction.
         interrupted: The run was stopped before its end.
     """
 
@@ -92,6 +101,7 @@ class Validation:
     left_out: tuple[Unpredicted, ...]
     remarks: tuple[Remark, ...] = ()
     odd: tuple[Odd, ...] = ()
+    speeds: tuple[SpeedComparison, ...] = ()
     interrupted: bool = False
 
     @property
@@ -108,6 +118,11 @@ class Validation:
     def quantities(self) -> tuple[Group, ...]:
         """Errors by engine and quantity, grades A and B."""
         return by_quantity(self.comparisons)
+
+    @property
+    def counted_speeds(self) -> tuple[SpeedComparison, ...]:
+        """Speeds that no coefficient was set on, each measurement once."""
+        return tuple(item for item in self.speeds if item.counts)
 
 
 def validate(
@@ -137,17 +152,23 @@ def validate(
     remarks: list[Remark] = []
     odd: list[Odd] = []
     counted: set[tuple[str, str]] = set()
+    speeds = _Speeds(rows, predictor)
     done = 0
     interrupted = False
     try:
-        for stated in rows:
-            row = completed(stated)
-            odd += (Odd(id=row.id, place=row.place, reason=reason) for reason in row.odd)
-            if row != stated:
-                remarks.append(_completion(row.id))
-            if reason := _left_out(row):
-                left_out.append(_without(row, reason))
-            else:
+        for batch in batches(rows):
+            scored = []
+            for stated in batch:
+                row = completed(stated)
+                odd += (Odd(id=row.id, place=row.place, reason=reason) for reason in row.odd)
+                if row != stated:
+                    remarks.append(_completion(row.id))
+                if reason := _left_out(row):
+                    left_out.append(_without(row, reason))
+                else:
+                    scored.append(row)
+            unpredicted += speeds.compare(scored)
+            for row in filter(None, map(without_speeds, scored)):
                 prediction = predictor.predict(row)
                 odd += (
                     Odd(
@@ -160,7 +181,7 @@ def validate(
                 before = len(outcomes)
                 _try(prediction, known, comparisons, outcomes, unpredicted, partly, counted)
                 remarks += _remarks(prediction, outcomes[before:])
-            done += 1
+            done += len(batch)
             if on_row is not None:
                 on_row(done, len(rows))
     except KeyboardInterrupt:
@@ -174,8 +195,35 @@ def validate(
         left_out=tuple(left_out),
         remarks=tuple(remarks),
         odd=tuple(odd),
+        speeds=tuple(speeds.found),
         interrupted=interrupted,
     )
+
+
+class _Speeds:
+    """Measured speeds compared one run after the other."""
+
+    def __init__(self, rows: Sequence[Row], predictor: Predictor) -> None:
+        measured = (measurement(batch) for batch in batches(rows))
+        self._comparer = SpeedComparer(tuple(item for item in measured if item is not None))
+        self._predictor = SpeedPredictor(predictor)
+        self.found: list[SpeedComparison] = []
+
+    def compare(self, rows: Sequence[Row]) -> Iterator[Unpredicted]:
+        """Compare the speeds of one run; what has no prediction comes back."""
+        measured = measurement(rows)
+        if measured is None:
+            return
+        try:
+            prediction = self._predictor.predict(measured)
+        except TokenroomError as error:
+            for row in dict.fromkeys(one.row.id for one in measured.observed):
+                yield _without(replace(measured.row, id=row), str(error))
+            return
+        self.found += self._comparer.compare(measured, prediction)
+        for one in measured.observed:
+            if reason := without_prediction(one, prediction):
+                yield _without(one.row, reason)
 
 
 def _try(

@@ -1,0 +1,225 @@
+"""Settings that published speeds were measured under, where the source says what the row does not.
+
+Each rule names where it was read. A row of another source has the engine's own settings, as
+:mod:`tokenroom.serving_speed` takes them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tokenroom.errors import RowError
+from tokenroom.performance.work import Layout
+from tokenroom.validation.measured_load import MeasuredLoad
+from tokenroom.validation.rows import Row
+
+_NODE: Final = 8
+"""GPUs that reach each other without a network, which is not modelled."""
+
+_SAMPLE: Final = "aiconfigurator"
+_TRTLLM_BENCH: Final = re.compile(r"TensorRT-LLM .*perf-overview")
+_COLLECTED: Final = re.compile(r"source_file=([^;]*)|db-dump/([\d-]+)")
+_EXPERT_TP: Final = re.compile(r"moe_tp=([1-9]\d*)")
+_FITTED_FILE: Final = "2026-04-06.csv"
+_SHARE: Final = 0.9
+_RECIPE_SHARE: Final = 0.8
+_LARGEST_BATCH: Final = 2048
+_SHORT: Final = frozenset({"fp8", "fp4"})
+_ALIASES: Final[Mapping[str, str]] = {
+    "Llama-7B": "meta-llama/Llama-2-7b-hf",
+    "Llama-8B": "meta-llama/Llama-3.1-8B",
+    "Mixtral-8x22B": "mistralai/Mixtral-8x22B-v0.1",
+}
+_BLOCK_FP8: Final = ("Qwen3-32B", "Qwen3.5")
+#: Prefill of F16 that the source of those rows has at a fraction of the neighbouring ones.
+_UNFIT_PREFILL: Final = frozenset({("A100-SXM4-80GB", "F16"), ("L40S", "F16")})
+_UNFIT_SOURCE: Final = "GPU-Benchmarks-on-LLM-Inference"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """How one replica was run.
+
+    Attributes:
+        layout: How it is divided.
+        kv_dtype: Type of its cache; None for the checkpoint's.
+        token_budget: Tokens of a step.
+        memory_share: Share of the memory that the cache may use.
+        share_of_rest: The share is of what the weights leave, not of all memory.
+        largest_batch: Requests that run at once at most; None for what the cache holds.
+        admission_steps: Mean steps before the scheduler looks at a new request.
+        length_share: Mean length of prompts and answers over the nominal one.
+        lengths_vary: Requests end at different times.
+        waves: Requests that each client sends; None for many.
+    """
+
+    layout: Layout
+    kv_dtype: str | None
+    token_budget: int = 8192
+    memory_share: float = _SHARE
+    share_of_rest: bool = False
+    largest_batch: int | None = None
+    admission_steps: float = 0.0
+    length_share: float = 1.0
+    lengths_vary: bool = True
+    waves: int | None = None
+
+
+def is_fitted(row: Row) -> bool:
+    """Whether a coefficient of the host's part was set on this row's measurement.
+
+    Those collected in ``2026-04-06.csv`` of aiconfigurator's silicon sample were used, as far as
+    their parallel sizes agree; all others were kept for checking (docs/speed.md).
+    """
+    if not _sampled(row) or _collected(row) != _FITTED_FILE:
+        return False
+    try:
+        return circumstances(row) is not None
+    except RowError:
+        return False
+
+
+def unfit(row: Row, quantity: str) -> str:
+    """Why a published figure is no truth; empty when it may be one."""
+    load = row.load
+    if load is None or _UNFIT_SOURCE not in (load.source or ""):
+        return ""
+    if quantity == "pp_tokens_per_s" and (row.gpu, load.precision) in _UNFIT_PREFILL:
+        return "its source has the prefill of F16 on this GPU at a fraction of its neighbours'"
+    return ""
+
+
+def model_name(row: Row) -> str | None:
+    """The model under its full name, where published rows shorten it."""
+    return _ALIASES.get(row.model or "", row.model)
+
+
+def fp8_layout(name: str) -> str:
+    """``"fp8_block"`` for models whose published FP8 checkpoints have scales of 128 x 128."""
+    return "fp8_block" if any(part in name for part in _BLOCK_FP8) else "fp8"
+
+
+def circumstances(row: Row) -> Circumstances | None:
+    """How a published row was run; None for a row of which only its own fields are known.
+
+    Raises:
+        RowError: Its sizes contradict each other, or span several nodes.
+    """
+    load = row.load
+    if load is None:
+        return None
+    if _sampled(row):
+        return _of_sample(row, load)
+    if _TRTLLM_BENCH.search(load.source or "") and load.request_rate == math.inf:
+        return _of_trtllm_bench(row, load)
+    return None
+
+
+def _sampled(row: Row) -> bool:
+    return row.load is not None and _SAMPLE in (row.load.source or "")
+
+
+def _collected(row: Row) -> str | None:
+    """The file of aiconfigurator's sample in which a measurement came."""
+    found = _COLLECTED.search(row.note)
+    return None if found is None else found[1] or f"{found[2]} dump"
+
+
+def _of_sample(row: Row, load: MeasuredLoad) -> Circumstances:
+    """The silicon sample of aiconfigurator (``systems/silicon_sample.csv``).
+
+    Files named by a date, and that of Qwen3.5, were collected by InferenceX, whose recipes are
+    public (SemiAnalysisAI/InferenceX, ``benchmarks/``): FP8 caches, 80% of what the weights leave
+    under TensorRT-LLM, prefill chunks of 32768 under SGLang. That their lengths run from 80 to 100%
+    of the nominal, and that a client sends ten requests, are assumptions.
+    """
+    collected = _collected(row)
+    if collected is None:
+        raise RowError("the row does not say in which file of the sample it was collected")
+    recipe = collected.startswith(("20", "qwen3.5"))
+    layout = _sample_layout(row, load)
+    tensorrt = row.engine == "tensorrt-llm"
+    return Circumstances(
+        layout=layout,
+        kv_dtype=load.kv_dtype or _sample_cache(row, load, recipe),
+        token_budget=32768 if recipe and row.engine == "sglang" else 8192,
+        memory_share=_RECIPE_SHARE if recipe and tensorrt else _SHARE,
+        share_of_rest=tensorrt,
+        admission_steps=_admission_steps(row, load, layout) if recipe else 0.0,
+        length_share=0.9 if recipe else 1.0,
+        lengths_vary=recipe,
+        waves=10,
+    )
+
+
+def _sample_layout(row: Row, load: MeasuredLoad) -> Layout:
+    """Parallel sizes; a blank beside experts over more ranks than tp is data parallelism."""
+    tp, dp, ep = load.tp or 1, load.dp or 1, load.ep or 1
+    expert_tp = _EXPERT_TP.search(row.note)
+    if expert_tp and load.dp is None and int(expert_tp[1]) * ep > tp:
+        dp = int(expert_tp[1]) * ep // tp
+    elif expert_tp and "epnone" in row.note and tp * dp % int(expert_tp[1]) == 0:
+        ep = tp * dp // int(expert_tp[1])
+    if tp * dp > _NODE:
+        raise RowError(f"{tp * dp} GPUs; links between nodes of {_NODE} are not modelled")
+    if tp * dp % ep:
+        raise RowError(f"its parallel sizes contradict each other: tp {tp}, dp {dp}, ep {ep}")
+    return Layout(tensor_parallel_size=tp, data_parallel_size=dp, expert_parallel_size=ep)
+
+
+def _sample_cache(row: Row, load: MeasuredLoad, recipe: bool) -> str | None:
+    """FP8 where the recipes or NVIDIA's checkpoints ask for it."""
+    quantised = load.precision in _SHORT
+    if row.engine == "tensorrt-llm" and recipe and quantised:
+        return "fp8"
+    if row.engine == "sglang" and not (row.gpu or "").startswith("B200"):
+        return None  # benchmarks/dsr1_fp8_h200.sh
+    own = (row.model or "").startswith(("meta-llama", "deepseek"))
+    return "fp8" if quantised and own else None
+
+
+def _admission_steps(row: Row, load: MeasuredLoad, layout: Layout) -> float:
+    """Steps that new requests wait by the recipes' settings.
+
+    SGLang on B200 looks for requests each 10 steps, 30 from 16 clients on
+    (``benchmarks/dsr1_fp8_b200.sh``, qwen3.5 likewise): half of it on average. TensorRT-LLM waits
+    20 or 40 iterations for prompts to gather (``benchmarks/70b_fp8_h200_trt_slurm.sh``,
+    ``dsr1_fp8_b200_trt.sh``: ``batch_wait_timeout_iters``).
+    """
+    tp, clients = layout.tensor_parallel_size, load.concurrency or 1
+    model, on_b200 = row.model or "", (row.gpu or "").startswith("B200")
+    short = load.input_tokens == load.output_tokens == 1024
+    if row.engine == "sglang" and on_b200:
+        often = clients < 16 or (tp < 8 and "deepseek" in model)
+        return 5.0 if often else 15.0
+    if row.engine == "tensorrt-llm" and "Llama-3.1-70B" in model and short and tp < 8:
+        return 20.0
+    if row.engine == "tensorrt-llm" and "deepseek" in model and on_b200:
+        delayed = load.precision == "fp8" and short and 64 <= clients < 256
+        return 40.0 if delayed else 0.0
+    return 0.0
+
+
+def _of_trtllm_bench(row: Row, load: MeasuredLoad) -> Circumstances:
+    """TensorRT-LLM's own tables: all requests queued, of one length (``trtllm-bench throughput``).
+
+    Its defaults are 90% of what the weights leave and batches of at most 2048; quantised
+    checkpoints are served with an FP8 cache. "DEP" divides experts over the ranks of attention's
+    data parallelism.
+    """
+    copies = load.dp or 1
+    return Circumstances(
+        layout=Layout(
+            tensor_parallel_size=1 if copies > 1 else load.tp or 1,
+            pipeline_parallel_size=load.pp or 1,
+            data_parallel_size=copies,
+            expert_parallel_size=load.ep or 1,
+        ),
+        kv_dtype=load.kv_dtype or ("fp8" if load.precision in _SHORT else None),
+        share_of_rest=True,
+        largest_batch=_LARGEST_BATCH,
+    )

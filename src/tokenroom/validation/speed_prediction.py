@@ -1,0 +1,359 @@
+"""A measured load predicted: what its clients would have seen, or the reason there is no telling.
+
+Published rows run as their source says (:mod:`tokenroom.validation.circumstances`); every other
+row's token budget, requests at once and division over GPUs are the engine's own, by its flags or
+defaults, as in :func:`tokenroom.speed`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+from tokenroom.errors import RowError, TokenroomError
+from tokenroom.fitting import FitResult, fit
+from tokenroom.hardware.accelerator import Accelerator
+from tokenroom.memory.kv_cache import request_bytes
+from tokenroom.memory.weights import checkpoint_weights
+from tokenroom.models.spec import ModelSpec
+from tokenroom.performance.efficiency import bandwidth_of, peak_flops
+from tokenroom.performance.load import Load, Speed, tpot_range, ttft_range
+from tokenroom.performance.load import speed as load_speed
+from tokenroom.performance.operators import step_operators
+from tokenroom.performance.work import Kind, Layout, StepWork
+from tokenroom.serving_speed import Range, speed_of
+from tokenroom.serving_terms import check_engine
+from tokenroom.units import GIB
+from tokenroom.validation.circumstances import Circumstances, circumstances, model_name
+from tokenroom.validation.commands import engine_version
+from tokenroom.validation.measured_load import MeasuredLoad
+from tokenroom.validation.measurements import Measurement
+from tokenroom.validation.prediction import Predictor
+from tokenroom.validation.rows import UNNAMED, Row
+from tokenroom.validation.speed_quantities import (
+    DECODE,
+    ITL,
+    OF_A_REQUEST,
+    PREFILL,
+    TPOT,
+    TTFT,
+    compared_as,
+    served_quantities,
+)
+from tokenroom.validation.stored_weights import stored_as
+
+_ENGINES: Final[Mapping[str, str]] = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "tensorrt-llm": "tensorrt_llm",
+    "llama.cpp": "llama_cpp",
+}
+"""Engine of rows -> its name in :mod:`tokenroom.performance`."""
+
+_KEPT_BYTES: Final = 3 * GIB  # beside weights and cache
+_LLAMA_UBATCH: Final = 512
+_REACHED: Final = 0.7
+"""Share of the arithmetic peak that no run of matrices has been seen above."""
+_DECODED: Final = 0.9
+"""Mean context over the prompt's length, at the least: lengths from 80% of the nominal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedPrediction:
+    """What tokenroom says of a measured load.
+
+    Attributes:
+        spec: The model, stored as the row's.
+        accelerator: The kind of GPU.
+        accelerators: How many there are.
+        values: Every quantity that is predicted, with its range.
+    """
+
+    spec: ModelSpec
+    accelerator: Accelerator
+    accelerators: int
+    values: Mapping[str, Range]
+
+
+class SpeedPredictor:
+    """Predicts measured loads; models and deployments are worked out once."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        """``predictor`` finds models and accelerators, and fits what rows' flags say."""
+        self._predictor = predictor
+        self._stored: dict[tuple[str, str | None, str], ModelSpec] = {}
+        self._fits: dict[tuple[object, ...], FitResult | TokenroomError] = {}
+
+    def predict(self, found: Measurement) -> SpeedPrediction:
+        """The load as it would be served.
+
+        Raises:
+            TokenroomError: It cannot be told; the sentence says why.
+        """
+        row, load = found.row, found.load
+        if row.engine == UNNAMED:
+            raise RowError("the row names no engine")
+        row = replace(row, engine=re.sub(r"\s*\([^()]*\)$", "", row.engine))
+        if row.engine not in _ENGINES:
+            raise RowError(
+                f"the speed of engine {row.engine} is not modelled; it may be {', '.join(_ENGINES)}"
+            )
+        name = model_name(row)
+        if name is None:
+            raise RowError("the row names no model")
+        accelerator = self._predictor.accelerator_of(row)
+        spec = self._spec(name, load.precision, row.engine)
+        quantities = {compared_as(item.name) for item in found.observed}
+        if quantities <= {PREFILL, DECODE}:
+            return _benched(row, load, spec, accelerator)
+        if load.input_tokens is None or load.output_tokens is None:
+            raise RowError("the row states no lengths of prompt and answer (isl, osl)")
+        if not load.input_tokens or not load.output_tokens:
+            raise RowError("its prompt or answer (isl, osl) is of 0 tokens")
+        if load.concurrency is None and load.request_rate != math.inf:
+            raise RowError(
+                "the row states no number of clients (concurrency); what a rate of requests "
+                "keeps in flight is not predicted"
+                if load.request_rate is not None
+                else "the row states neither concurrency nor a request_rate of inf"
+            )
+        run = circumstances(row) if not row.flags and row.command is None else None
+        if run is None:
+            return self._as_configured(row, load, spec, accelerator)
+        observed = {compared_as(item.name): item.value for item in found.observed}
+        if _beats_hardware(load, run, spec, accelerator, observed):
+            raise RowError("faster than the hardware allows: speculation or cached prompts")
+        return _served(row, load, run, spec, accelerator)
+
+    def _spec(self, name: str, precision: str | None, engine: str) -> ModelSpec:
+        key = (name, precision, engine)
+        if key not in self._stored:
+            found = self._predictor.model_of(name, engine)
+            if not found.weights_known and precision is None:
+                raise RowError(f"{found.note.split(',')[0]}; give its precision")
+            self._stored[key] = stored_as(found.spec, precision, engine)
+        return self._stored[key]
+
+    def _as_configured(
+        self, row: Row, load: MeasuredLoad, spec: ModelSpec, accelerator: Accelerator
+    ) -> SpeedPrediction:
+        """By the engine's own settings: what the flags leave open is at its default."""
+        check_engine(row.engine)
+        result = self._fit(row, load, spec, accelerator)
+        served = speed_of(
+            result,
+            input_tokens=load.input_tokens or 1,
+            output_tokens=load.output_tokens or 1,
+            concurrency=load.concurrency,
+            acceptance=load.acceptance,
+        )
+        values = served_quantities(
+            input_tokens=load.input_tokens or 1,
+            output_tokens=load.output_tokens or 1,
+            accelerators=served.gpus,
+            ttft_seconds=served.ttft_seconds,
+            tpot_seconds=served.tpot_seconds,
+            output_tokens_per_second=served.output_tokens_per_second,
+        )
+        return SpeedPrediction(
+            spec=result.deployment.spec,
+            accelerator=accelerator,
+            accelerators=served.gpus,
+            values=values if load.concurrency is not None else _only_throughput(values),
+        )
+
+    def _fit(
+        self, row: Row, load: MeasuredLoad, spec: ModelSpec, accelerator: Accelerator
+    ) -> FitResult:
+        sizes = (load.tp, load.pp, load.dp, load.ep)
+        key = (
+            *(row.engine, row.engine_version, spec.name, load.precision, load.kv_dtype),
+            *(accelerator.key, row.gpus, sizes, row.command, repr(sorted(row.flags.items()))),
+        )
+        if key not in self._fits:
+            try:
+                self._fits[key] = self._fitted(row, load, spec, accelerator)
+            except TokenroomError as error:
+                self._fits[key] = error
+        found = self._fits[key]
+        if isinstance(found, TokenroomError):
+            raise found
+        return found
+
+    def _fitted(
+        self, row: Row, load: MeasuredLoad, spec: ModelSpec, accelerator: Accelerator
+    ) -> FitResult:
+        if row.command is not None or row.flags:
+            prediction = self._predictor.predict(replace(row, reported={}))
+            if prediction.result is None:
+                raise RowError(prediction.reason)
+            if prediction.cache_only:
+                raise RowError(prediction.note)
+            return prediction.result
+        version = engine_version(row)
+        sizes: dict[str, Any] = {"tp": load.tp, "pp": load.pp, "dp": load.dp}
+        return fit(
+            spec,
+            accelerator,
+            gpus=row.gpus,
+            engine=row.engine if version is None else f"{row.engine}@{version}",
+            ep=True if (load.ep or 1) > 1 else None,
+            kv=load.kv_dtype,
+            **{name: size for name, size in sizes.items() if size is not None},
+        )
+
+
+def _benched(
+    row: Row, load: MeasuredLoad, spec: ModelSpec, accelerator: Accelerator
+) -> SpeedPrediction:
+    """llama-bench: a prompt in micro-batches of 512, or one request's tokens one by one."""
+    if row.engine != "llama.cpp":
+        raise RowError("pp and tg are llama-bench's; state ttft_ms and tpot_ms of other engines")
+    if row.gpus not in (None, 1):
+        raise RowError(f"{row.gpus} GPUs; how they share a test of llama-bench is not modelled")
+    values: dict[str, Range] = {}
+    engine, kv_dtype = _ENGINES[row.engine], load.kv_dtype or "float16"
+    if load.input_tokens:
+        seconds = ttft_range(
+            spec,
+            Layout(),
+            accelerator,
+            load.input_tokens,
+            engine=engine,
+            max_num_batched_tokens=_LLAMA_UBATCH,
+            kv_dtype=kv_dtype,
+        )
+        values[PREFILL] = Range(*seconds).over(load.input_tokens)
+    if load.output_tokens:
+        context = (load.input_tokens or 0) + load.output_tokens / 2
+        step = tpot_range(spec, Layout(), accelerator, context, 1, engine=engine, kv_dtype=kv_dtype)
+        values[DECODE] = Range(*step).over(1)
+    if not values:
+        raise RowError("the row states no length of the test (isl, osl)")
+    return SpeedPrediction(spec=spec, accelerator=accelerator, accelerators=1, values=values)
+
+
+def _served(
+    row: Row, load: MeasuredLoad, run: Circumstances, spec: ModelSpec, accelerator: Accelerator
+) -> SpeedPrediction:
+    """A replica under the circumstances of its source."""
+    isl = round((load.input_tokens or 1) * run.length_share)
+    osl = round((load.output_tokens or 1) * run.length_share)
+    held = _requests_held(run, spec, accelerator, isl + osl)
+    running = held if run.largest_batch is None else min(run.largest_batch, held)
+    found = load_speed(
+        spec,
+        run.layout,
+        accelerator,
+        Load(
+            input_tokens=isl,
+            output_tokens=osl,
+            concurrency=load.concurrency or running * run.layout.data_parallel_size,
+            waves=run.waves,
+            lengths_vary=run.lengths_vary,
+        ),
+        engine=_ENGINES[row.engine],
+        max_num_batched_tokens=run.token_budget,
+        max_num_seqs=running,
+        admission_steps=run.admission_steps,
+        kv_dtype=run.kv_dtype,
+    )
+    ttft = Range(found.ttft_seconds, found.ttft_low_seconds, found.ttft_high_seconds)
+    tpot = Range(found.tpot_seconds, found.tpot_low_seconds, found.tpot_high_seconds)
+    values = served_quantities(
+        input_tokens=isl,
+        output_tokens=osl,
+        accelerators=run.layout.accelerators,
+        ttft_seconds=ttft,
+        tpot_seconds=tpot,
+        output_tokens_per_second=_rate(found, ttft, tpot, osl),
+    )
+    return SpeedPrediction(
+        spec=spec,
+        accelerator=accelerator,
+        accelerators=run.layout.accelerators,
+        values=values if load.concurrency is not None else _only_throughput(values),
+    )
+
+
+def _rate(found: Speed, ttft: Range, tpot: Range, output_tokens: int) -> Range:
+    """Output of the replica; its range is that of the time a request takes."""
+    cycles = [first + (output_tokens - 1) * each for first, each in zip(ttft, tpot, strict=True)]
+    rate = found.output_tokens_per_second
+    return Range(rate, rate * cycles[0] / cycles[2], rate * cycles[0] / cycles[1])
+
+
+def _only_throughput(values: Mapping[str, Range]) -> dict[str, Range]:
+    """All requests are sent at once: what one of them sees hangs on how many there were."""
+    return {name: value for name, value in values.items() if name not in OF_A_REQUEST}
+
+
+def _requests_held(
+    run: Circumstances, spec: ModelSpec, accelerator: Accelerator, tokens: int
+) -> int:
+    """Requests of one data-parallel rank that the cache holds."""
+    layout = run.layout
+    weights_bytes = _weights_bytes(spec) / layout.accelerators
+    if run.share_of_rest:
+        room = run.memory_share * (accelerator.memory_bytes - weights_bytes - _KEPT_BYTES)
+    else:
+        room = run.memory_share * accelerator.memory_bytes - weights_bytes - _KEPT_BYTES
+    one = request_bytes(
+        spec, tokens, run.kv_dtype, tensor_parallel_size=layout.tensor_parallel_size
+    )
+    return max(1, int(room * layout.pipeline_parallel_size / one))
+
+
+@lru_cache(maxsize=256)
+def _weights_bytes(spec: ModelSpec) -> float:
+    return checkpoint_weights(spec).total_bytes
+
+
+def _beats_hardware(
+    load: MeasuredLoad,
+    run: Circumstances,
+    spec: ModelSpec,
+    accelerator: Accelerator,
+    observed: Mapping[str, float],
+) -> bool:
+    """Whether a run was faster than memory or arithmetic allow one token a step."""
+    each = observed.get(TPOT, observed.get(ITL))
+    if each is None or load.concurrency is None:
+        return False
+    tpot_seconds = each / 1e3
+    copies = run.layout.data_parallel_size
+    sequences = max(1, load.concurrency // copies)
+    prompt = (load.input_tokens or 1) * _DECODED
+    work = StepWork(
+        decode_sequences=sequences,
+        decode_context_tokens=prompt,
+        other_tokens=sequences * (copies - 1),
+    )
+    operators = step_operators(spec, run.layout, work, kv_dtype=run.kv_dtype)
+    moved = sum(operator.times * operator.num_bytes for operator in operators)
+    if tpot_seconds < moved / bandwidth_of(accelerator):
+        return True
+    first = observed.get(TTFT)
+    if first is None:
+        return False
+    flops = sum(
+        operator.times * operator.flops / work.tokens
+        for operator in operators
+        if operator.kind in (Kind.GEMM, Kind.GROUPED_GEMM) and operator.name != "lm_head"
+    )
+    cycle_seconds = first / 1e3 + (load.output_tokens or 1) * tpot_seconds
+    tokens_per_second = load.concurrency * prompt / cycle_seconds
+    peak = _REACHED * peak_flops(_arithmetic(spec), accelerator)
+    return tokens_per_second * flops / copies > peak
+
+
+def _arithmetic(spec: ModelSpec) -> str:
+    """The fastest type the model's matrices run in."""
+    method = spec.quantization or ""
+    if "fp4" in method:
+        return "nvfp4"
+    return "fp8" if "fp8" in method else "bf16"
