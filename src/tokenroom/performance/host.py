@@ -98,7 +98,7 @@ COSTS: Final[dict[str, HostCost]] = {
         token_seconds=5e-6,
         verify_seconds=3.2e-3,
         pass_seconds=0.0,
-        spare_seconds=(1.63e-3, 0.0),
+        spare_seconds=(1.18e-3, 0.0),
         prepare_range_seconds=(0.0, 5.8e-3),
     ),
     "tensorrt_llm": HostCost(
