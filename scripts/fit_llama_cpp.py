@@ -8,7 +8,7 @@ with the rest only with it, since scores of long micro-batches would take longer
 
 One set of coefficients is fitted to all NVIDIA rows, then one to each family near it, so that few
 rows move few coefficients. Residuals leave each source out in turn. Rows of the validation data
-(``scripts/compare_tables.py``) come from other sources and are not looked at. Needs numpy, scipy.
+(docs/speed.md) come from other sources and are not looked at. Needs numpy, scipy.
 
     python scripts/fit_llama_cpp.py
 """

@@ -299,6 +299,7 @@ def speed_of(
         output_tokens: Tokens it gets.
         concurrency: Clients that each keep one request in flight; None for as many as run at once.
         acceptance: As for :func:`speed`.
+        host_bandwidth: As for :func:`speed`.
         price_per_gpu_hour: USD of one GPU for an hour.
 
     Raises:

@@ -83,7 +83,7 @@ COSTS: Final[dict[str, HostCost]] = {
         token_seconds=5e-6,
         verify_seconds=0.0,
         pass_seconds=0.4e-3,
-        spare_seconds=(0.0, 1.15e-3),
+        spare_seconds=(0.0, 1.28e-3),
         prepare_range_seconds=(0.0, 3.0e-3),
     ),
     "sglang": HostCost(
@@ -98,7 +98,7 @@ COSTS: Final[dict[str, HostCost]] = {
         token_seconds=5e-6,
         verify_seconds=3.2e-3,
         pass_seconds=0.0,
-        spare_seconds=(1.18e-3, 0.0),
+        spare_seconds=(1.09e-3, 0.0),
         prepare_range_seconds=(0.0, 5.8e-3),
     ),
     "tensorrt_llm": HostCost(

@@ -12,8 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tokenroom.engines.llama_cpp.versions import rules_for
 from tokenroom.errors import RowError
+from tokenroom.performance.llama_cpp import Build
 from tokenroom.performance.work import Layout
+from tokenroom.validation.commands import engine_version
 from tokenroom.validation.measured_load import MeasuredLoad
 from tokenroom.validation.rows import Row
 
@@ -37,7 +40,7 @@ _ALIASES: Final[Mapping[str, str]] = {
 _BLOCK_FP8: Final = ("Qwen3-32B", "Qwen3.5")
 #: Prefill of F16 that the source of those rows has at a fraction of the neighbouring ones.
 _UNFIT_PREFILL: Final = frozenset({("A100-SXM4-80GB", "F16"), ("L40S", "F16")})
-_UNFIT_SOURCE: Final = "GPU-Benchmarks-on-LLM-Inference"
+_COLLECTION: Final = "GPU-Benchmarks-on-LLM-Inference"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +87,7 @@ def is_fitted(row: Row) -> bool:
 def unfit(row: Row, quantity: str) -> str:
     """Why a published figure is no truth; empty when it may be one."""
     load = row.load
-    if load is None or _UNFIT_SOURCE not in (load.source or ""):
+    if load is None or _COLLECTION not in (load.source or ""):
         return ""
     if quantity == "pp_tokens_per_s" and (row.gpu, load.precision) in _UNFIT_PREFILL:
         return "its source has the prefill of F16 on this GPU at a fraction of its neighbours'"
@@ -94,6 +97,25 @@ def unfit(row: Row, quantity: str) -> str:
 def model_name(row: Row) -> str | None:
     """The model under its full name, where published rows shorten it."""
     return _ALIASES.get(row.model or "", row.model)
+
+
+def llama_cpp_build(row: Row) -> Build:
+    """What the kernels of a llama-bench row did.
+
+    Rows of the collection of May 2024 and of pulls 4766 and 4812 (January 2024) are of builds
+    without flash attention, whose products were not yet of int8; so is issue 12 (build 3622), whose
+    products are. Other rows have what their build does unasked.
+
+    Raises:
+        TokenroomError: The version a row states is no build's.
+    """
+    source = "" if row.load is None else row.load.source or ""
+    if _COLLECTION in source or source.endswith(("pull/4766", "pull/4812")):
+        return Build(flash_attention=False, int8_products=False)
+    if source.endswith("issues/12"):
+        return Build(flash_attention=False, int8_products=True)
+    rules = rules_for(engine_version(row))
+    return Build(flash_attention=rules.flash_attn_auto, int8_products=rules.int8_products)
 
 
 def fp8_layout(name: str) -> str:

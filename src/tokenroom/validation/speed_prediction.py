@@ -21,6 +21,7 @@ from tokenroom.memory.kv_cache import request_bytes
 from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.spec import ModelSpec
 from tokenroom.performance.efficiency import bandwidth_of, peak_flops
+from tokenroom.performance.llama_cpp import engine_of
 from tokenroom.performance.load import Load, Speed, tpot_range, ttft_range
 from tokenroom.performance.load import speed as load_speed
 from tokenroom.performance.operators import step_operators
@@ -28,7 +29,12 @@ from tokenroom.performance.work import Kind, Layout, StepWork
 from tokenroom.serving_speed import Range, speed_of
 from tokenroom.serving_terms import check_engine
 from tokenroom.units import GIB
-from tokenroom.validation.circumstances import Circumstances, circumstances, model_name
+from tokenroom.validation.circumstances import (
+    Circumstances,
+    circumstances,
+    llama_cpp_build,
+    model_name,
+)
 from tokenroom.validation.commands import engine_version
 from tokenroom.validation.measured_load import MeasuredLoad
 from tokenroom.validation.measurements import Measurement
@@ -216,7 +222,7 @@ def _benched(
     if row.gpus not in (None, 1):
         raise RowError(f"{row.gpus} GPUs; how they share a test of llama-bench is not modelled")
     values: dict[str, Range] = {}
-    engine, kv_dtype = _ENGINES[row.engine], load.kv_dtype or "float16"
+    engine, kv_dtype = engine_of(llama_cpp_build(row)), load.kv_dtype or "float16"
     if load.input_tokens:
         seconds = ttft_range(
             spec,
