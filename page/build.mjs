@@ -1,16 +1,24 @@
-// Bundles the page into the Python package: node build.mjs [OUT]
+// Bundles the page into the Python package, and the runtime of its server-less version beside it.
 import { build } from "esbuild";
 import { cp, mkdir, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const out = process.argv[2] ?? join(here, "..", "src", "tokenroom", "web", "page");
+const web = join(here, "..", "src", "tokenroom", "web");
+const out = join(web, "page");
+const runtime = join(web, "runtime");
 
-await rm(out, { recursive: true, force: true });
-await mkdir(out, { recursive: true });
+for (const folder of [out, runtime]) {
+  await rm(folder, { recursive: true, force: true });
+  await mkdir(folder, { recursive: true });
+}
 await build({
-  entryPoints: { page: join(here, "src", "main.tsx"), theme: join(here, "src", "theme.ts") },
+  entryPoints: {
+    page: join(here, "src", "main.tsx"),
+    theme: join(here, "src", "theme.ts"),
+    worker: join(here, "src", "worker.ts"),
+  },
   outdir: out,
   bundle: true,
   minify: true,
@@ -21,7 +29,18 @@ await build({
   loader: { ".woff2": "file" },
   assetNames: "[name]",
   legalComments: "linked",
+  external: ["./runtime/pyodide.mjs"],
 });
 for (const file of ["index.html", "icon.svg"]) {
   await cp(join(here, "src", file), join(out, file));
+}
+const python = join(here, "node_modules", "pyodide");
+for (const file of [
+  "pyodide.mjs",
+  "pyodide.asm.mjs",
+  "pyodide.asm.wasm",
+  "python_stdlib.zip",
+  "pyodide-lock.json",
+]) {
+  await cp(join(python, file), join(runtime, file));
 }

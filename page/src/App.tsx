@@ -1,7 +1,7 @@
 // The page: what is asked on the left, the answer on the right; the address holds the question.
 
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ask, type Catalogues, catalogues, type Change, type Fit, Refusal, type Speed } from "./api";
+import { alone, ask, type Catalogues, catalogues, type Change, type Fit, Refusal, type Speed } from "./api";
 import { useAnswer } from "./ask";
 import { Combobox, type Option } from "./Combobox";
 import { Explain } from "./Explain";
@@ -211,7 +211,7 @@ export function App({ first }: { first: Question }) {
                 </p>
               </>
             ) : (
-              <strong>{say("working")}</strong>
+              <strong>{say(alone ? "starting" : "working")}</strong>
             )}
           </div>
           {fit && !refusal && (

@@ -146,23 +146,28 @@ export interface Catalogues {
 /** The server said no: its sentence. */
 export class Refusal extends Error {}
 
-async function answered<T>(response: Response): Promise<T> {
-  const text = await response.text();
-  let data: unknown;
-  try {
-    data = JSON.parse(text);
-  } catch {
-    throw new Refusal(`HTTP ${response.status}`);
-  }
-  if (!response.ok) {
-    const error = (data as { error?: { message?: string } }).error;
-    throw new Refusal(error?.message ?? `HTTP ${response.status}`);
-  }
+function answer<T>(data: unknown): T {
+  const { error } = data as { error?: { message?: string } };
+  if (error) throw new Refusal(error.message ?? "");
   return data as T;
 }
 
+async function answered<T>(response: Response): Promise<T> {
+  let data: unknown;
+  try {
+    data = JSON.parse(await response.text());
+  } catch {
+    throw new Refusal(`HTTP ${response.status}`);
+  }
+  return answer<T>(data);
+}
+
+/** Whether the page has no server and computes in the browser itself. */
+export const alone = document.querySelector("meta[name=tokenroom][content=alone]") !== null;
+
 /** The answer to a question. */
 export async function ask<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
+  if (alone) return answer<T>(JSON.parse(await asked(path, JSON.stringify(body), signal)));
   const response = await fetch(`v1/${path}`, {
     method: "POST",
     headers: { "content-type": "application/json" },
@@ -174,7 +179,43 @@ export async function ask<T>(path: string, body: unknown, signal?: AbortSignal):
 
 /** What does not depend on a question. */
 export async function fetched<T>(path: string): Promise<T> {
-  return answered<T>(await fetch(`v1/${path}`));
+  return answered<T>(await fetch(alone ? `data/${path}.json` : `v1/${path}`));
+}
+
+interface Waiting {
+  kind: string;
+  body: string;
+  signal: AbortSignal | undefined;
+  resolve: (text: string) => void;
+}
+
+let worker: Worker | undefined;
+let current: Waiting | undefined;
+const queue: Waiting[] = [];
+
+/** The JSON text with which the worker answers; what was given up before its turn is never asked. */
+function asked(kind: string, body: string, signal?: AbortSignal): Promise<string> {
+  if (!worker) {
+    worker = new Worker("worker.js", { type: "module" });
+    worker.addEventListener("message", (event: MessageEvent<string>) => {
+      current?.resolve(event.data);
+      current = undefined;
+      next();
+    });
+  }
+  return new Promise((resolve) => {
+    queue.push({ kind, body, signal, resolve });
+    next();
+  });
+}
+
+function next(): void {
+  while (!current && queue.length) {
+    const first = queue.shift();
+    if (!first || first.signal?.aborted) continue;
+    current = first;
+    worker?.postMessage({ kind: first.kind, body: first.body });
+  }
 }
 
 let lists: Promise<Catalogues> | undefined;

@@ -41,6 +41,7 @@ const WORDS = {
   does_not_fit: ["Does not fit", "放不下"],
   cannot: ["No answer", "无法回答"],
   working: ["Working …", "计算中 …"],
+  starting: ["Starting Python in the browser …", "正在浏览器中启动 Python …"],
   room: ["tokens of room", "个 token 的空间"],
   perGpu: ["Memory of each GPU", "每张 GPU 的显存"],
   ofStage: ["The fullest of the GPUs", "余量最小的一张 GPU"],

@@ -32,6 +32,10 @@ COMMANDS: Final = {
     "gpus": ("tokenroom.cli.gpus", "The GPUs tokenroom knows, with their figures and sources."),
     "models": ("tokenroom.cli.models", "The models tokenroom knows without any download."),
     "serve": ("tokenroom.cli.serve", "The calculator as a web page, with its HTTP API."),
+    "site": (
+        "tokenroom.cli.site",
+        "The calculator's page as files for any web host, computing in the browser.",
+    ),
     "speed": (
         "tokenroom.cli.speed",
         "How fast MODEL serves: TTFT, TPOT, throughput, and what limits them.",
@@ -61,7 +65,7 @@ class _LazyGroup(click.Group):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from difflib import get_close_matches  # only needed to help after a mistake
 
-            near = get_close_matches(args[0], COMMANDS, n=2, cutoff=0.5)
+            near = get_close_matches(args[0], COMMANDS, n=2, cutoff=0.6)
             hint = f"did you mean {' or '.join(near)}?" if near else f"try {', '.join(COMMANDS)}"
             raise click.UsageError(f"there is no command {shown(args[0])}; {hint}", ctx)
         return super().resolve_command(ctx, args)

@@ -1,4 +1,4 @@
-"""Sentences of ``serve``, in English and in Chinese, by key."""
+"""Sentences of ``serve`` and ``site``, in English and in Chinese, by key."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ SERVE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "serve.ready": (
         "tokenroom serves at {address} (Ctrl-C ends it)",
         "tokenroom 已在 {address} 提供服务（Ctrl-C 结束）",
+    ),
+    "site.written": (
+        "written to {folder} ({size}); any web host can serve it",
+        "已写入 {folder}（{size}）；任何网页主机均可提供",
     ),
     "serve.no_page": (
         "The page was not built into this installation: the API is there, the page is not. With "

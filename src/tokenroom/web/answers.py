@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from functools import lru_cache
 from inspect import signature
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenroom.errors import DeploymentError, HardwareError, ModelError, TokenroomError
 from tokenroom.fitting import FitResult, fit
@@ -21,15 +21,17 @@ from tokenroom.models.spec import ModelSpec
 from tokenroom.reports.fit_json import fit_json, sweep_json
 from tokenroom.reports.messages import Language
 from tokenroom.units import parse_bytes, parse_rate, parse_tokens
-from tokenroom.web.questions import (
-    MAX_POINTS,
-    DeploymentQuestion,
-    FitQuestion,
-    SpeedQuestion,
-    SweepQuestion,
-    ValidateQuestion,
-)
 
+if TYPE_CHECKING:
+    from tokenroom.web.questions import (
+        DeploymentQuestion,
+        FitQuestion,
+        SpeedQuestion,
+        SweepQuestion,
+        ValidateQuestion,
+    )
+
+_MAX_POINTS: Final = 2_000
 _ARGUMENTS: Final = frozenset(signature(fit).parameters)
 
 OnProgress = Callable[[int, int], None]
@@ -175,9 +177,9 @@ def _concurrencies(text: str) -> tuple[int, ...]:
 
 
 def _bounded(values: tuple[int, ...]) -> tuple[int, ...]:
-    if len(values) > MAX_POINTS:
+    if len(values) > _MAX_POINTS:
         raise TokenroomError(
-            f"sweep has {len(values):,} points; give at most {MAX_POINTS:,}, with a larger step"
+            f"sweep has {len(values):,} points; give at most {_MAX_POINTS:,}, with a larger step"
         )
     return values
 

@@ -14,9 +14,8 @@ from pydantic import ValidationError
 from sse_starlette import EventSourceResponse
 
 from tokenroom.web.jobs import ENDED, Job
-from tokenroom.web.kinds import KINDS
 from tokenroom.web.messages import invalid_sentence
-from tokenroom.web.questions import JobQuestion
+from tokenroom.web.questions import FORMS, JobQuestion
 from tokenroom.web.server import Server, server_of
 from tokenroom.web.workers import RefusedQuestionError
 
@@ -30,9 +29,8 @@ OfServer = Annotated[Server, Depends(server_of)]
 @router.post("", summary="Begin long work", status_code=202)
 async def begin(asked: JobQuestion, server: OfServer) -> Response:
     """Queue a job; 429 when as many wait as may."""
-    model, _ = KINDS[asked.kind]
     try:
-        question = model.model_validate({"language": asked.language, **asked.question})
+        question = FORMS[asked.kind].model_validate({"language": asked.language, **asked.question})
     except ValidationError as error:
         raise RefusedQuestionError("question: " + invalid_sentence(error.errors())) from None
     most = server.settings.max_queued_jobs

@@ -12,7 +12,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from tokenroom.errors import TokenroomError
 from tokenroom.web.answers import ModelFinder
-from tokenroom.web.kinds import KINDS
+from tokenroom.web.kinds import ANSWERS
 from tokenroom.web.questions import DeploymentQuestion, FitQuestion, SpeedQuestion
 from tokenroom.web.server_settings import ServerSettings
 from tokenroom.web.workers import RefusedQuestionError, answer, new_pool
@@ -69,7 +69,7 @@ class Questioner:
             return known
         if quick and question.config is None and question.command is None:
             try:
-                found = json.dumps(KINDS[kind][1](question, self.find)).encode()
+                found = json.dumps(ANSWERS[kind](question, self.find)).encode()
             except TokenroomError as error:
                 raise RefusedQuestionError(str(error)) from None
         else:

@@ -7,6 +7,7 @@ allows that.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -14,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 MAX_COMMAND_CHARACTERS: Final = 65_536
 MAX_CONFIG_CHARACTERS: Final = 2**20
 MAX_ROWS: Final = 5_000
-MAX_POINTS: Final = 2_000
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Size = Annotated[str, Field(min_length=1, max_length=40)]
@@ -185,3 +185,13 @@ class JobQuestion(_Question):
         description="Which of the endpoints' questions."
     )
     question: dict[str, Any] = Field(description="The body that endpoint takes.")
+
+
+FORMS: Final[Mapping[str, type[BaseModel]]] = {
+    "fit": FitQuestion,
+    "speed": SpeedQuestion,
+    "sweep": SweepQuestion,
+    "validate": ValidateQuestion,
+    "read": ReadQuestion,
+}
+"""The form of each kind of question (:data:`tokenroom.web.kinds.ANSWERS` answers them)."""

@@ -6,13 +6,15 @@ import json
 import tempfile
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenroom.errors import TokenroomError
 from tokenroom.fitting import FitResult
 from tokenroom.hardware.catalogue import load_catalogue
 from tokenroom.web.answers import ModelFinder
-from tokenroom.web.questions import ReadQuestion
+
+if TYPE_CHECKING:
+    from tokenroom.web.questions import ReadQuestion
 
 _UNASKED: Final = frozenset({"version", "unknown_flags", "ignored_flags", "environment", "usage"})
 _MAX_COMMAND_LINES: Final = 400

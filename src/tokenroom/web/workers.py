@@ -15,8 +15,9 @@ from pydantic import ValidationError
 from tokenroom.errors import TokenroomError
 from tokenroom.web.answers import ModelFinder
 from tokenroom.web.jobs import JobStore
-from tokenroom.web.kinds import KINDS
+from tokenroom.web.kinds import ANSWERS
 from tokenroom.web.messages import invalid_sentence
+from tokenroom.web.questions import FORMS
 
 _NICE = 10  # questions answered at once come first
 _MAX_TASKS = 500  # a worker is replaced after that many, so that nothing it kept adds up
@@ -66,10 +67,9 @@ def run_job(kind: str, question: dict[str, Any], allow_hub: bool, job: str, data
 
 
 def _answer(kind: str, question: dict[str, Any], allow_hub: bool, **options: Any) -> str:
-    model, answering = KINDS[kind]
     try:
-        asked = model.model_validate(question)
-        return json.dumps(answering(asked, _finder(allow_hub), **options))
+        asked = FORMS[kind].model_validate(question)
+        return json.dumps(ANSWERS[kind](asked, _finder(allow_hub), **options))
     except ValidationError as error:
         raise RefusedQuestionError(invalid_sentence(error.errors())) from None
     except TokenroomError as error:

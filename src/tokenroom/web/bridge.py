@@ -1,0 +1,37 @@
+"""The library for a page without a server: the same questions, answered in the browser.
+
+Runs under Pyodide, whose standard library is all there is: forms are known by their defaults,
+which :mod:`tokenroom.web.site` writes beside this module, and the library checks what they hold.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from importlib.resources import files
+from types import SimpleNamespace
+from typing import Any, Final
+
+from tokenroom.errors import TokenroomError
+from tokenroom.web.answers import ModelFinder
+from tokenroom.web.kinds import ANSWERS
+
+DEFAULTS: Final = "defaults.json"
+
+_find: Final = ModelFinder()
+
+
+def answered(kind: str, body: str) -> str:
+    """The JSON text that answers a question, as the server of :mod:`tokenroom.web.app` gives it."""
+    try:
+        question = SimpleNamespace(**(_defaults()[kind] | json.loads(body)))
+        return json.dumps(ANSWERS[kind](question, _find))
+    except TokenroomError as error:
+        return json.dumps({"error": {"message": str(error)}})
+
+
+@lru_cache(maxsize=1)
+def _defaults() -> dict[str, dict[str, Any]]:
+    text = files("tokenroom.web").joinpath(DEFAULTS).read_text("utf-8")
+    found: dict[str, dict[str, Any]] = json.loads(text)
+    return found

@@ -1,0 +1,93 @@
+"""The page without a server: the browser's answers are the library's, to the last digit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+from starlette.testclient import TestClient
+
+from conftest import Visit
+from tokenroom.errors import CommandLineError
+from tokenroom.web.app import create_app
+from tokenroom.web.server_settings import ServerSettings
+from tokenroom.web.site import write_site
+
+pytestmark = pytest.mark.browser
+
+PATIENCE_MS = 180_000
+LLAMA = {"model": "Llama-3.1-8B-Instruct", "gpu": "h100"}
+QUESTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("fit", LLAMA | {"explain": True, "language": "zh"}),
+    ("fit", LLAMA | {"context": "100k", "concurrency": 64, "changes": True}),
+    ("fit", LLAMA | {"engine": "sglang", "tp": 2}),
+    ("fit", LLAMA | {"engine": "tensorrt-llm", "kv": "fp8"}),
+    ("fit", LLAMA | {"engine": "llama.cpp", "context": 8192}),
+    ("fit", {"model": "DeepSeek-V3", "gpu": "8xh200", "engine": "vllm@0.11.0"}),
+    ("fit", {"command": "services: {a: {image: vllm/vllm-openai, command: --model x}}"}),
+    ("fit", {"command": "vllm serve Qwen/Qwen3-8B --max-model-len 8k", "gpu": "l40s"}),
+    ("fit", {"model": "unheard-of", "gpu": "h100"}),
+    ("speed", LLAMA | {"input": 2048, "output": 128, "concurrency": 16, "explain": True}),
+    ("speed", LLAMA | {"sweep": "concurrency=1..8"}),
+    ("sweep", LLAMA | {"sweep": "context=4k..64k"}),
+    ("read", {"text": "vllm serve Qwen/Qwen3-8B"}),
+]
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture(scope="module")
+def site(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("site") / "out"
+    write_site(folder)
+    host = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
+    thread = Thread(target=host.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{host.server_port}/"
+    host.shutdown()
+    thread.join()
+    host.server_close()
+
+
+def test_the_browser_answers_as_the_library(browser: Browser, site: str, tmp_path: Path) -> None:
+    context = browser.new_context(locale="en-US")
+    visit = Visit(context, site)
+    visit.page.set_default_timeout(PATIENCE_MS)
+    visit.page.goto(site)
+    visit.page.wait_for_selector(".verdict b")
+    asking = """async questions => {
+        const worker = new Worker("worker.js", {type: "module"});
+        const answers = [];
+        for (const [kind, question] of questions) {
+            worker.postMessage({kind, body: JSON.stringify(question)});
+            answers.push(await new Promise(resolve => {
+                worker.onmessage = event => resolve(event.data);
+            }));
+        }
+        return answers;
+    }"""
+    answers = visit.page.evaluate(asking, [list(pair) for pair in QUESTIONS])
+    with TestClient(create_app(ServerSettings(database=tmp_path / "jobs"))) as client:
+        for (kind, question), answer in zip(QUESTIONS, answers, strict=True):
+            expected = client.post(f"/v1/{kind}", json=question).json()
+            assert json.loads(answer) == expected, (kind, question)
+    assert visit.problems == []
+    assert [url for url in visit.asked if not url.startswith(site)] == []
+    context.close()
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(CommandLineError, match=r"not an empty folder|not built"):
+        write_site(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["mine"]
