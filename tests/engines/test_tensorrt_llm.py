@@ -355,6 +355,20 @@ class TestCommands:
         assert "--host" in asked.ignored_flags
         assert any("lora_config" in note for note in parsed.notes)
 
+    def test_keys_of_the_yaml_are_called_keys(self, tmp_path: Path) -> None:
+        config = tmp_path / "cfg.yaml"
+        config.write_text("odd_key: 1\nkv_cache_config:\n  onboard_blocks: true\n")
+        parsed = parse_command(
+            f"trtllm-serve m --nonsense 3 --extra_llm_api_options {config}", allow_files=True
+        )
+        answer = fit("llama-3.1-8b", "h100", engine="tensorrt-llm", settings=parsed.settings)
+        found = {(notice.key, *notice.values.values()) for notice in answer.notices}
+        assert ("unknown_flag", "--nonsense") in found
+        assert ("unknown_key", "odd_key") in found
+        assert ("ignored_keys", "kv_cache_config.onboard_blocks") in found
+        unread = parse_command("trtllm-serve m --extra_llm_api_options /no.yaml")
+        assert unread.notes[0].startswith("--extra_llm_api_options /no.yaml was not read")
+
     def test_flags_of_built_engines_mean_that_backend(self) -> None:
         parsed = parse_command(
             "trtllm-serve m --dtype float16 --tokens_per_block 16 --max_batch_size 25"
@@ -489,7 +503,7 @@ _INNER = st.sampled_from(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     document=st.dictionaries(
         _KEYS, _VALUES | st.dictionaries(_INNER, _VALUES, max_size=3), max_size=3

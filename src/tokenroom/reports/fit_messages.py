@@ -309,6 +309,10 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "the engine has no flag {flag}; it was left out",
         "引擎没有参数 {flag}，已忽略",
     ),
+    "notice.unknown_key": (
+        "the engine's YAML has no key {name}; it was left out",
+        "引擎的 YAML 没有键 {name}，已忽略",
+    ),
     "notice.quantization_not_recognised": (
         "the quantisation block names no method that vLLM looks for (quant_method), so it loads "
         'the weights in {dtype}; add "quant_method" to the block if the checkpoint is quantised',
@@ -318,6 +322,10 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "notice.ignored_flags": (
         "these flags have no influence on memory and were left out: {flags}",
         "以下参数不影响显存，未计入：{flags}",
+    ),
+    "notice.ignored_keys": (
+        "these keys of the YAML have no influence on memory and were left out: {names}",
+        "YAML 中以下键不影响显存，未计入：{names}",
     ),
     "notice.not_modelled": (
         "{name} changes memory in a way that is not modelled here",

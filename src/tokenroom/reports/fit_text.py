@@ -32,6 +32,7 @@ _DECISIVE = frozenset(
     {
         "unknown_flag",
         "unknown_flag_said",
+        "unknown_key",
         "quantization_not_recognised",
         "version_newer",
         "vendor_unmeasured",

@@ -173,7 +173,7 @@ def _parse(
     ignored: list[str] = []
     notes: list[str] = []
     positional: list[str] = []
-    configs: list[str] = []
+    configs: list[tuple[str, str]] = []
     index = 0
     while index < len(words):
         word = words[index]
@@ -202,7 +202,7 @@ def _parse(
         elif name in _IGNORED_FLAGS:
             ignored.append(f"--{name}")
         elif name in _CONFIG_FLAGS:
-            configs.append(value)
+            configs.append((name, value))
         elif name in _MODEL_FLAGS:
             positional.insert(0, value)
         else:
@@ -210,8 +210,8 @@ def _parse(
             values[own] = parsed
             if name in _BUILD_FLAGS:
                 values.setdefault("backend", "tensorrt")
-    for path in configs:
-        document = _load(path, launch, allow_files, notes)
+    for name, path in configs:
+        document = _load(name, path, launch, allow_files, notes)
         values |= _document(document, path, unknown, ignored, notes)
     if not positional:
         raise CommandLineError("the command names no model; give it as trtllm-serve MODEL")
@@ -274,10 +274,12 @@ def _flag(name: str, value: str) -> tuple[str, Any]:
     return name, {"trt": "tensorrt"}.get(value, value) if name == "backend" else value
 
 
-def _load(path: str, launch: Launch, allow_files: bool, notes: list[str]) -> Mapping[str, Any]:
+def _load(
+    name: str, path: str, launch: Launch, allow_files: bool, notes: list[str]
+) -> Mapping[str, Any]:
     """The YAML of a path; one inside a container cannot be read, which is said."""
     if not allow_files or (launch.image is not None and not Path(path).is_file()):
-        notes.append(f"--config {path} was not read: its settings are not counted")
+        notes.append(f"--{name} {path} was not read: its settings are not counted")
         return {}
     return read_options_file(path)
 

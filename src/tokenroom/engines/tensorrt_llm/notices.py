@@ -17,10 +17,18 @@ def deployment_notices(
     node: Node,
 ) -> tuple[Notice, ...]:
     """What to know of a deployment, whatever its memory comes to."""
-    found = [Notice(key="unknown_flag", values={"flag": flag}) for flag in settings.unknown_flags]
-    if settings.ignored_flags:
-        flags = ", ".join(settings.ignored_flags)
-        found.append(Notice(key="ignored_flags", values={"flags": flags}))
+    found = [
+        Notice(key="unknown_flag", values={"flag": name})
+        if name.startswith("-")
+        else Notice(key="unknown_key", values={"name": name})
+        for name in settings.unknown_flags
+    ]
+    flags = [name for name in settings.ignored_flags if name.startswith("-")]
+    if flags:
+        found.append(Notice(key="ignored_flags", values={"flags": ", ".join(flags)}))
+    keys = [name for name in settings.ignored_flags if not name.startswith("-")]
+    if keys:
+        found.append(Notice(key="ignored_keys", values={"names": ", ".join(keys)}))
     method = (resolved.speculative_type or "").lower()
     if method in ("eagle", "eagle3", "drafttarget", "draft_target", "medusa") and draft is None:
         found.append(Notice(key="draft_not_counted", values={"method": method}))
