@@ -121,6 +121,7 @@ def test_public_names_are_these_and_no_submodule_hides_one() -> None:
         "TokenroomError",
         "find_accelerator",
         "fit",
+        "load_limits",
         "load_model",
         "speed",
         "sweep",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tokenroom.hardware.catalogue import find_accelerator
     from tokenroom.models.resolve import load_model
     from tokenroom.models.spec import ModelSpec
+    from tokenroom.objectives import load_limits
     from tokenroom.serving_speed import ServingSpeed, speed
 
 _HOMES: Final = {
@@ -23,6 +24,7 @@ _HOMES: Final = {
     "TokenroomError": "tokenroom.errors",
     "find_accelerator": "tokenroom.hardware.catalogue",
     "fit": "tokenroom.fitting",
+    "load_limits": "tokenroom.objectives",
     "load_model": "tokenroom.models.resolve",
     "speed": "tokenroom.serving_speed",
     "sweep": "tokenroom.growth",
@@ -37,6 +39,7 @@ __all__ = [
     "TokenroomError",
     "find_accelerator",
     "fit",
+    "load_limits",
     "load_model",
     "speed",
     "sweep",

@@ -66,7 +66,7 @@ class Range(NamedTuple):
         return Range(dividend / self.value, dividend / self.high, dividend / self.low)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ServingSpeed:
     """What clients of a deployment see.
 
@@ -85,6 +85,15 @@ class ServingSpeed:
     concurrency: int
     predicted: Speed
     price_per_gpu_hour: float | None = None
+
+    def __repr__(self) -> str:
+        """What was asked and the answer, short enough for a prompt."""
+        deployment = self.fit.deployment
+        return (
+            f"<ServingSpeed {deployment.spec.name} on {self.gpus} x "
+            f"{deployment.node.accelerator.key}, {deployment.engine} {deployment.version}, "
+            f"{self.concurrency:,} clients: {self.output_tokens_per_second.value:,.0f} tokens/s>"
+        )
 
     @property
     def gpus(self) -> int:

@@ -40,6 +40,7 @@ _BYTE_UNITS: Final = {
     "g": 10**9,
     "t": 10**12,
 }
+_SECOND_UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 _COUNT_UNITS: Final = {"": 1, "k": 2**10, "m": 2**20}
 
 
@@ -85,6 +86,24 @@ def parse_rate(text: str, field: str) -> float:
         ) from None
 
 
+def parse_seconds(text: str, field: str) -> float:
+    """Seconds written as ``"50ms"``, ``"2s"`` or ``"1 min"``.
+
+    A number alone is refused: people mean seconds or milliseconds by it.
+
+    Raises:
+        TokenroomError: The text is not a positive, finite time with a unit.
+    """
+    match = _SIZE.match(text)
+    unit = match.group(2).lower() if match else None
+    value = float(match.group(1)) * _SECOND_UNITS.get(unit or "", 0) if match else 0.0
+    if not 0 < value < math.inf:
+        raise TokenroomError(
+            f"{field} is {text!r}; give a positive time with a unit, such as 50ms or 2s"
+        )
+    return value
+
+
 def parse_tokens(text: str, field: str) -> int:
     """A token count written as ``"32768"``, ``"32k"`` (times 1024) or ``"1M"`` (times 1024**2).
 
@@ -123,6 +142,20 @@ def format_bytes(num_bytes: float) -> str:
         if abs(num_bytes) >= size:
             return f"{num_bytes / size:,.2f} {unit}"
     return f"{num_bytes:,.0f} B"
+
+
+def format_figure(value: float) -> str:
+    """Three digits, or whole where there are more before the point."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def format_seconds(seconds: float) -> str:
+    """A time in milliseconds below a second, in seconds from there on."""
+    if seconds < 1:
+        return f"{format_figure(seconds * 1e3)} ms"
+    return f"{format_figure(seconds)} s"
 
 
 def format_count(count: float) -> str:

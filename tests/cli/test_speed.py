@@ -23,7 +23,8 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
     code, out, err = run(capsys, "--json", *arguments)
     data = json.loads(out)
     assert err == ""
-    assert code == (0 if data["verdict"] == "fits" else 1)
+    missed = data.get("objectives") is not None and not data["objectives"]["met"]
+    assert code == (1 if missed or data["verdict"] != "fits" else 0)
     Draft202012Validator(json.loads(schema_text())).validate(data)
     return data
 
@@ -69,6 +70,10 @@ def test_chinese(capsys: pytest.CaptureFixture[str]) -> None:
         [*SMALL, "--price", "2.5"],
         [*SMALL, "--explain", "--engine", "sglang"],
         [*SMALL, "--sweep", "concurrency=1..8"],
+        [*SMALL, "--sweep", "concurrency=1..8", "--ttft", "1s"],
+        [*SMALL, "--tpot", "50ms", "--ttft", "2s"],
+        [*SMALL, "--tpot", "50us"],
+        ["tiiuae/falcon-7b", "--gpu", "h100", "--input", "512", "--output", "64"],
         [*SMALL, "--engine", "tensorrt-llm", "--tp", "2", "--kv", "fp8"],
         [*SMALL, "--engine", "llama.cpp", "--gpus", "2"],
         ["qwen3-30b-a3b", "--gpu", "h200", "--tp", "2", "--dp", "2", "--ep", "--pp", "2"],
@@ -156,6 +161,10 @@ def test_a_sweep_as_table_and_picture(capsys: pytest.CaptureFixture[str], tmp_pa
         ([*SMALL, "--output", "0"], "--output"),
         ([*SMALL, "--price", "0"], "price_per_gpu_hour"),
         ([*SMALL, "--price", "nan"], "price_per_gpu_hour"),
+        ([*SMALL, "--tpot", "50"], "with a unit"),
+        ([*SMALL, "--ttft", "0s"], "with a unit"),
+        ([*SMALL, "--ttft", "2h"], "with a unit"),
+        ([*SMALL, "--tpot", "50ms", "--concurrency", "8"], "leave it out"),
         ([*SMALL, "--sweep", "context=1k..4k"], "concurrency only"),
         ([*SMALL, "--plot", "x.png"], "--sweep"),
         ([*SMALL, "--explain", "--sweep", "concurrency=1..4"], "one of the two"),
@@ -176,6 +185,70 @@ def test_bad_input_is_one_sentence(
     assert err.startswith("tokenroom: error: ")
     assert err.count("\n") == 1
     assert said in err
+
+
+def test_objectives_name_the_largest_load_and_what_bounds_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    objectives = ["--tpot", "30ms", "--ttft", "90ms"]
+    data = answer(capsys, *SMALL, *objectives)
+    load = data["objectives"]["load"]
+    assert data["concurrency"] == load["concurrency"]
+    assert data["tpot_seconds"]["value"] <= 0.03
+    assert data["ttft_seconds"]["value"] <= 0.09
+    assert load["binds"] == ["ttft"]
+    assert load["bound_by"] == "compute"
+    assert data["objectives"]["batch"]["concurrency"] > load["concurrency"]
+    code, out, _ = run(capsys, *SMALL, *objectives)
+    assert code == 0
+    text = " ".join(out.split())
+    assert f"KEPT: by up to {load['concurrency']} clients" in text
+    assert "misses the TTFT; what holds it back most: compute" in text
+    assert all(len(line) <= 80 for line in out.splitlines())
+    _, out, _ = run(capsys, *SMALL, *objectives, "--lang", "zh")
+    assert f"可满足：至多 {load['concurrency']} 个客户端" in "".join(out.split("\n"))
+
+
+def test_objectives_out_of_reach_end_with_1_and_the_floor(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = answer(capsys, *SMALL, "--tpot", "3ms")
+    (unmet,) = data["objectives"]["unmet"]
+    assert data["objectives"]["load"]["concurrency"] == 0
+    assert data["concurrency"] == 1
+    assert 0.003 < unmet["floor_seconds"] < unmet["alone_seconds"]["low"]
+    code, out, _ = run(capsys, *SMALL, "--tpot", "3ms")
+    assert code == 1
+    text = " ".join(out.split())
+    assert "OUT OF REACH: one request alone takes" in text
+    assert "at its full memory bandwidth. No engine goes below" in text
+
+
+def test_a_sweep_names_regimes_and_what_loads_miss(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [*SMALL, "--sweep", "concurrency=1..1024", "--tpot", "20ms", "--ttft", "1s"]
+    data = answer(capsys, *arguments)
+    regimes = [point["regime"] for point in data["points"]]
+    assert list(dict.fromkeys(regimes)) == ["latency", "balanced", "throughput", "overload"]
+    missed = [point["missed"] for point in data["points"]]
+    assert missed[0] == []
+    assert missed[-1] == ["tpot", "ttft"]
+    _, out, _ = run(capsys, *arguments)
+    table = out.partition("clients")[2].partition("\n\n")[0].splitlines()[1:]
+    assert [line.split()[6] for line in table] == regimes
+    assert table[-1].split()[7] == "both"
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def test_operators_outside_of_the_tables_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, "tiiuae/falcon-7b", "--gpu", "h100", "--input", "512", "--output", "64")
+    (wide,) = [
+        out
+        for out in data["beyond_tables"]
+        if (out["step"], out["operator"]) == ("decode", "attention_decode")
+    ]
+    assert (wide["extent"], wide["value"], wide["limit"]) == ("query_heads", 71, 64)
+    assert "query heads a KV head of 71, 1.11 times beyond" in data["warnings"][0]
+    assert all(out["widening"] < 1.1 for out in answer(capsys, *SMALL)["beyond_tables"])
 
 
 def test_a_users_gpu_is_as_fast_as_its_figures(

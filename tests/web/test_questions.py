@@ -161,6 +161,17 @@ def test_a_sweep_and_rows_are_answered(client: TestClient) -> None:
     assert "rows[0]" in refusal(client, "/v1/validate", {"rows": [{"engine": "vllm"}]})
 
 
+def test_objectives_are_answered_with_the_load_that_keeps_them(client: TestClient) -> None:
+    answer = client.post("/v1/speed", json=LLAMA | {"tpot": "20ms", "ttft": "1s"}).json()
+    load = answer["objectives"]["load"]
+    assert answer["concurrency"] == load["concurrency"] > 1
+    assert (load["binds"], load["bound_by"]) == (["tpot"], "bandwidth")
+    swept = LLAMA | {"sweep": "concurrency=1..1024", "tpot": "20ms"}
+    points = client.post("/v1/speed", json=swept).json()["points"]
+    assert [points[0]["missed"], points[-1]["missed"]] == [[], ["tpot"]]
+    assert "with a unit" in refusal(client, "/v1/speed", LLAMA | {"tpot": "20"})
+
+
 def test_lists_and_headers(client: TestClient) -> None:
     assert len(client.get("/v1/models").json()["models"]) > 100
     assert {"h100-sxm-80gb"} <= {gpu["key"] for gpu in client.get("/v1/gpus").json()["gpus"]}

@@ -11,7 +11,7 @@ import click
 
 from tokenroom.errors import HardwareError
 from tokenroom.reports.messages import Language, language_of, message, printable
-from tokenroom.units import parse_tokens
+from tokenroom.units import parse_seconds, parse_tokens
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -31,6 +31,7 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]
 
 
 TOKENS = Quantity("TOKENS", parse_tokens)
+SECONDS = Quantity("TIME", parse_seconds)
 
 
 def named_count(gpu: str, gpus: int | None) -> int | None:

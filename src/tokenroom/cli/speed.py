@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokenroom.cli.options import (
+    SECONDS,
     TOKENS,
     Quantity,
     gpu_file_option,
@@ -23,6 +24,10 @@ from tokenroom.units import parse_rate
 if TYPE_CHECKING:
     from tokenroom.fitting import FitResult
     from tokenroom.serving_speed import ServingSpeed
+
+
+_CONCURRENCY = 32
+"""Clients where none are asked for."""
 
 
 @click.command(
@@ -57,10 +62,12 @@ if TYPE_CHECKING:
 @click.option(
     "--concurrency",
     type=int,
-    default=32,
-    show_default=True,
-    help="Clients that each keep one request in flight.",
+    help=f"Clients that each keep one request in flight.  [default: {_CONCURRENCY}]",
 )
+@click.option(
+    "--tpot", type=SECONDS, help="Find the largest load of this mean TPOT at most, as 50ms."
+)
+@click.option("--ttft", type=SECONDS, help="The same of the mean TTFT, as 2s.")
 @click.option(
     "--engine",
     help="vllm (the default), sglang, tensorrt-llm or llama.cpp, with @VERSION for an older one.",
@@ -130,6 +137,12 @@ def command(
     if plot is not None and sweep_text is None:
         raise CommandLineError("--plot draws a sweep; give --sweep concurrency=1..256 too")
     values = None if sweep_text is None else _values(sweep_text)
+    wanted = {f"{name}_seconds": options[name] for name in ("tpot", "ttft") if options[name]}
+    if wanted and values is None and options["concurrency"] is not None:
+        raise CommandLineError(
+            "--concurrency sets the load that --tpot and --ttft are to find; leave it out, or give "
+            "--sweep to see which loads keep them"
+        )
 
     from tokenroom.serving_speed import DoesNotFitError
 
@@ -139,18 +152,8 @@ def command(
         return _show_refusal(refused.fit, as_json=as_json, language=language)
     if values is not None:
         points = _points(result, values)
-        return _show_sweep(points, as_json=as_json, plot=plot, language=language)
-    if as_json:
-        from tokenroom.reports.console import print_json
-        from tokenroom.reports.speed_json import speed_json
-
-        print_json(speed_json(result, language=language, explain=explain))
-    else:
-        from tokenroom.reports.console import console
-        from tokenroom.reports.speed_text import print_speed
-
-        print_speed(console(), result, language, explain=explain)
-    return 0
+        return _show_sweep(points, wanted, as_json=as_json, plot=plot, language=language)
+    return _show(result, wanted, as_json=as_json, explain=explain, language=language)
 
 
 def _values(text: str) -> tuple[int, ...]:
@@ -185,7 +188,7 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> ServingSpeed:
         asked.accelerator,
         input_tokens=options["input_tokens"],
         output_tokens=options["output_tokens"],
-        concurrency=options["concurrency"],
+        concurrency=_CONCURRENCY if options["concurrency"] is None else options["concurrency"],
         acceptance=options["acceptance"],
         host_bandwidth=options["host_bandwidth"],
         price_per_gpu_hour=options["price"],
@@ -207,21 +210,62 @@ def _show_refusal(result: FitResult, *, as_json: bool, language: Language) -> in
     return 1
 
 
-def _show_sweep(
-    points: list[ServingSpeed], *, as_json: bool, plot: Path | None, language: Language
+def _show(
+    result: ServingSpeed,
+    wanted: dict[str, float],
+    *,
+    as_json: bool,
+    explain: bool,
+    language: Language,
 ) -> int:
+    """One load: the one asked for, or the largest that keeps what is wanted."""
+    from tokenroom.regimes import regimes_of
+
+    limits = None
+    regimes = regimes_of(result)
+    if wanted:
+        from tokenroom.objectives import load_limits
+
+        limits = load_limits(result, **wanted)
+        result = limits.load.point or limits.alone
+    if as_json:
+        from tokenroom.reports.console import print_json
+        from tokenroom.reports.speed_json import speed_json
+
+        print_json(speed_json(result, regimes, language=language, limits=limits, explain=explain))
+    else:
+        from tokenroom.reports.console import console
+        from tokenroom.reports.speed_text import print_speed
+
+        print_speed(console(), result, regimes, language, limits=limits, explain=explain)
+    return 0 if limits is None or limits.met else 1
+
+
+def _show_sweep(
+    points: list[ServingSpeed],
+    wanted: dict[str, float],
+    *,
+    as_json: bool,
+    plot: Path | None,
+    language: Language,
+) -> int:
+    from tokenroom.objectives import Objectives
+    from tokenroom.regimes import regimes_of
+
+    objectives = Objectives(**wanted) if wanted else None
+    regimes = regimes_of(points[0])
     if plot is not None:
         from tokenroom.reports.speed_plot import plot_speed_sweep
 
-        say_written(plot, language, plot_speed_sweep(points, plot, language))
+        say_written(plot, language, plot_speed_sweep(points, regimes, plot, language))
     if as_json:
         from tokenroom.reports.console import print_json
         from tokenroom.reports.speed_json import speed_sweep_json
 
-        print_json(speed_sweep_json(points, language=language))
+        print_json(speed_sweep_json(points, regimes, language=language, objectives=objectives))
     else:
         from tokenroom.reports.console import console
         from tokenroom.reports.speed_text import print_speed_sweep
 
-        print_speed_sweep(console(), points, language)
+        print_speed_sweep(console(), points, regimes, language, objectives=objectives)
     return 0

@@ -74,6 +74,9 @@ class Speed:
         running: Requests that run at once, on average, of one data-parallel rank.
         decode: A step without prompts.
         prefill: A step with a prompt, and the decoding requests where the engine mixes them.
+        prefill_share: Of the TPOT, what steps with prompts take.
+        prompts_bound: Prompts fill the steps, so that no more requests come to decode: further
+            clients wait for their first token.
     """
 
     ttft_seconds: float
@@ -89,6 +92,8 @@ class Speed:
     running: float
     decode: StepTime
     prefill: StepTime
+    prefill_share: float
+    prompts_bound: bool
 
 
 def ttft(
@@ -286,6 +291,7 @@ def speed(
     most = max(1.0, max_num_batched_tokens * pieces / isl)  # chunks that one step holds
     bound = most * turns * stages / pieces if mixed else admitted  # prompts keep no more busy
     decoding = min(admitted, bound)
+    prompts_bound = False
     for _ in range(_ROUNDS):
         # chunks of others' prompts a step, on average: one's own is behind when one decodes
         arrivals = max(0.0, decoding - 1) / stages / turns * pieces
@@ -309,10 +315,15 @@ def speed(
             (1 + (pieces - 1) * behind) * own + (admission_steps + ahead) * between + arrival
             for own, between in zip(_range(prefill), times, strict=True)
         ]
+        prefill_share = extra * _cycle(prefill, groups)[0] / times[0]
         decoding = max(1.0, admitted * (turns * times[0]) / (turns * times[0] + waits[0]))
-        if decoding > bound:  # prompts are the narrow place, and the others wait for them
+        prompts_bound = decoding > bound
+        if prompts_bound:  # prompts are the narrow place, and the others wait for them
             decoding = bound
-            waits = [turns * between * (admitted / bound - 1) for between in times]
+            waits = [
+                max(own, turns * between * (admitted / bound - 1))
+                for own, between in zip(waits, times, strict=True)
+            ]
     in_step = not (mixed or load.lengths_vary)
     alone = step(1, 0) if in_step or load.waves is not None else prefill
     if in_step:
@@ -325,6 +336,7 @@ def speed(
             own + ((queue + 1) * pieces - 1) * each + arrival
             for own, each in zip(_range(alone), _stage_range(alone, stages), strict=True)
         ]
+        prefill_share = queue * pieces * _stage_range(alone, stages)[0] / turns / times[0]
         decoding = admitted
     times = [
         between / gained
@@ -355,7 +367,55 @@ def speed(
         running=decoding,
         decode=decode,
         prefill=prefill,
+        prefill_share=prefill_share,
+        prompts_bound=prompts_bound,
     )
+
+
+def burst_ttft(
+    spec: ModelSpec,
+    layout: Layout,
+    accelerator: Accelerator,
+    input_tokens: int,
+    prompts: int,
+    *,
+    engine: str = "any",
+    max_num_batched_tokens: int = 8192,
+    kv_dtype: str | None = None,
+) -> tuple[float, float, float]:
+    """Seconds until the last of ``prompts`` that reach an idle server at once has its first token.
+
+    Steps are filled up to the token budget one after another (chunked prefill), so what counts is
+    the tokens of all prompts of one data-parallel rank. In a pipeline they follow each other as
+    the slowest stage lets them.
+
+    Returns:
+        The estimate and the ends of its range.
+
+    Raises:
+        DeploymentError: The layout does not divide the model.
+        HardwareError: A peak or bandwidth that it needs is not known.
+    """
+    own = ceil(prompts / layout.data_parallel_size)
+    size, pieces = _chunks(input_tokens, max_num_batched_tokens)
+    together = min(own * pieces, max(1, max_num_batched_tokens // size))
+    steps, left = divmod(own * pieces, together)
+
+    def step(chunks: int) -> StepTime:
+        work = StepWork(
+            prefill=(Chunk(size, (input_tokens - size) // 2),) * chunks,
+            other_tokens=chunks * size * (layout.data_parallel_size - 1),
+        )
+        return step_time(spec, layout, accelerator, work, engine=engine, kv_dtype=kv_dtype)
+
+    full, stages = step(together), layout.pipeline_parallel_size
+    last = _stage_range(step(left), stages) if left else (0.0, 0.0, 0.0)
+    arrival = arrival_seconds(host_cost(engine), input_tokens)
+    value, low, high = (
+        first + (steps - 1) * further + rest + arrival
+        for first, further, rest in zip(_range(full), _stage_range(full, stages), last, strict=True)
+    )
+    return value, low, high
 
 
 def _range(step: StepTime) -> tuple[float, float, float]:

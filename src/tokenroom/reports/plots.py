@@ -191,22 +191,24 @@ def plot_curves(
 
 
 def plot_tradeoff(
-    points: Sequence[tuple[str, float, float]],
+    points: Sequence[tuple[str, float, float, str]],
     file: Path,
     *,
     title: str,
     x_label: str,
     y_label: str,
+    alarm: str | None = None,
 ) -> None:
-    """Points joined in their order, each labelled where it stands.
+    """Points joined in their order, each labelled where it stands and coloured by its group.
 
     Args:
-        points: (label, abscissa, ordinate), at least one; a label that would lie on the one before
-            it is left out.
+        points: (label, abscissa, ordinate, group), at least one; a label that would lie on the one
+            before it is left out. Groups are named in the order they come in.
         file: Where to; the suffix decides the format.
         title: What the picture says.
         x_label: Of the abscissae.
         y_label: Of the ordinates.
+        alarm: The group to stay away from.
 
     Raises:
         TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
@@ -214,13 +216,26 @@ def plot_tradeoff(
     with _style(file):
         figure = _figure(width=7.6, height=4.6)
         axes = figure.add_subplot()
-        xs = [x for _, x, _ in points]
-        ys = [y for _, _, y in points]
-        axes.plot(xs, ys, color=_ACCENT, linewidth=2.0, marker="o", markersize=4.5, zorder=3)
+        xs = [x for _, x, _, _ in points]
+        ys = [y for _, _, y, _ in points]
+        axes.plot(xs, ys, color="#c7ccd1", linewidth=1.6, zorder=2)
+        groups = list(dict.fromkeys(group for *_, group in points))
+        for group, color in zip(groups, _cycle(len(groups)), strict=True):
+            members = [(x, y) for _, x, y, name in points if name == group]
+            axes.plot(
+                *zip(*members, strict=True),
+                color=_ALARM if group == alarm else color,
+                linestyle="none",
+                marker="o",
+                markersize=6,
+                label=group,
+                zorder=3,
+            )
+        axes.legend(loc="upper right", frameon=False, fontsize=9, labelcolor=_INK)
         axes.set_xlim(0, max(xs) * 1.08)
         axes.set_ylim(0, max(ys) * 1.1)
         shown: tuple[float, float] | None = None
-        for label, x, y in points:
+        for label, x, y, _ in points:
             place = x / max(xs), y / max(ys)
             if shown is not None and max(abs(place[0] - shown[0]), abs(place[1] - shown[1])) < 0.03:
                 continue

@@ -12,19 +12,30 @@ from importlib.resources import files
 from typing import Any, Final
 
 from tokenroom.fitting import FitResult
+from tokenroom.objectives import Largest, LoadLimits, Objectives
 from tokenroom.performance.drafting import Drafting
+from tokenroom.regimes import Regimes
 from tokenroom.reports.messages import Language, refusal_text
 from tokenroom.reports.speed_text import speed_warnings
 from tokenroom.serving_speed import Range, ServingSpeed
 from tokenroom.step_ledger import StepLedger
 
-SCHEMA_VERSION: Final = "1.1"
+SCHEMA_VERSION: Final = "1.2"
 
 
 def speed_json(
-    result: ServingSpeed, *, language: Language, explain: bool = False
+    result: ServingSpeed,
+    regimes: Regimes,
+    *,
+    language: Language,
+    limits: LoadLimits | None = None,
+    explain: bool = False,
 ) -> dict[str, Any]:
-    """``result`` as plain JSON values; sentences in ``language``, keys always the same."""
+    """``result`` as plain JSON values; sentences in ``language``, keys always the same.
+
+    Under objectives (``limits``) the figures are those of the largest load that keeps them, or of
+    one request alone.
+    """
     terms, layout, step = result.terms, result.terms.layout, result.decode.time
     return {
         **_subject(result.fit),
@@ -43,6 +54,11 @@ def speed_json(
         "input_tokens": result.load.input_tokens,
         "output_tokens": result.load.output_tokens,
         **_point(result),
+        "regime": regimes.of(result.concurrency),
+        "regimes": [
+            {"name": name, "first": first, "last": last} for name, first, last in regimes.spans
+        ],
+        "objectives": None if limits is None else _limits(limits),
         "speculation": _speculation(terms.drafting),
         "price_per_gpu_hour": result.price_per_gpu_hour,
         "prefill": _step(result.prefill, explain),
@@ -50,15 +66,27 @@ def speed_json(
         "tables_of": step.tables_of,
         "borrowed": step.borrowed,
         "tables": list(result.tables),
+        "beyond_tables": [*_beyond("prefill", result.prefill), *_beyond("decode", result.decode)],
         "warnings": speed_warnings(result, language),
     }
 
 
-def speed_sweep_json(points: Sequence[ServingSpeed], *, language: Language) -> dict[str, Any]:
+def speed_sweep_json(
+    points: Sequence[ServingSpeed],
+    regimes: Regimes,
+    *,
+    language: Language,
+    objectives: Objectives | None = None,
+) -> dict[str, Any]:
     """A sweep: the object of its first point, and the figures of each."""
-    return speed_json(points[0], language=language) | {
+    return speed_json(points[0], regimes, language=language) | {
         "parameter": "concurrency",
-        "points": [_point(point) for point in points],
+        "points": [
+            _point(point)
+            | {"regime": regimes.of(point.concurrency)}
+            | ({} if objectives is None else {"missed": list(objectives.missed(point))})
+            for point in points
+        ],
     }
 
 
@@ -123,6 +151,56 @@ def _speculation(drafting: Drafting | None) -> dict[str, Any] | None:
         "tokens_per_step": _range(Range(*drafting.tokens_per_step)),
         "source": rate.source or None,
     }
+
+
+def _limits(limits: LoadLimits) -> dict[str, Any]:
+    return {
+        "tpot_seconds": limits.objectives.tpot_seconds,
+        "ttft_seconds": limits.objectives.ttft_seconds,
+        "met": limits.met,
+        "load": _largest(limits.load),
+        "batch": None if limits.batch is None else _largest(limits.batch),
+        "bursts": [
+            {"prompts": burst.prompts, "ttft_seconds": _range(burst.ttft_seconds)}
+            for burst in limits.bursts
+        ],
+        "unmet": [
+            {
+                "objective": unmet.objective,
+                "alone_seconds": _range(unmet.alone_seconds),
+                "floor_seconds": unmet.floor.seconds,
+                "floor_by": unmet.floor.limiter,
+                "floor_bytes": unmet.floor.num_bytes,
+                "floor_flops": unmet.floor.flops,
+            }
+            for unmet in limits.unmet
+        ],
+    }
+
+
+def _largest(largest: Largest) -> dict[str, Any]:
+    return {
+        "concurrency": largest.concurrency,
+        "cautious": largest.cautious,
+        "hopeful": largest.hopeful,
+        "binds": list(largest.binds),
+        "bound_by": largest.bound_by,
+    }
+
+
+def _beyond(step: str, ledger: StepLedger) -> list[dict[str, Any]]:
+    return [
+        {
+            "step": step,
+            "operator": line.name,
+            "extent": out.extent,
+            "value": out.value,
+            "limit": out.limit,
+            "widening": out.widening,
+        }
+        for line in ledger.lines
+        for out in line.beyond
+    ]
 
 
 def _range(figures: Range) -> dict[str, float]:

@@ -78,9 +78,9 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "speed.accuracy": (
         "Against 1,101 measured rows of vLLM, SGLang and TensorRT-LLM, TPOT is off by 10.8% in the "
-        "median (90%: 34%), TTFT by 32%; ranges span 10 to 90% of what the tables' fits miss by.",
+        "median (90%: 34%), TTFT by 32%; 81% of those TPOTs lie in the range.",
         "与 vLLM、SGLang、TensorRT-LLM 的 1,101 条实测相比，TPOT 误差中位数为 10.8%"
-        "（90% 分位 34%），TTFT 为 32%；范围取算子表拟合残差的 10% 至 90% 分位。",
+        "（90% 分位 34%），TTFT 为 32%；其中 81% 的 TPOT 落在范围之内。",
     ),
     "speed.borrowed": (
         "{gpu} has no measured tables; the shares of peak are those of {other}, applied to its "
@@ -174,6 +174,112 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "Requests of {input} tokens in and {output} out",
         "每个请求输入 {input}、输出 {output} 个 token",
     ),
+    "speed.sweep.regime": ("regime", "区段"),
+    "speed.sweep.misses": ("misses", "未满足"),
+    "speed.regime": ("Regime: {regime} ({spans}).", "负载区段：{regime}（{spans}）。"),
+    "speed.regime.to": ("{regime} {first} … {last}", "{regime} {first} … {last}"),
+    "speed.regime.from": ("{regime} from {first} clients", "{regime} 自 {first} 个客户端起"),
+    "speed.regime.latency": ("latency", "低延迟"),
+    "speed.regime.balanced": ("balanced", "均衡"),
+    "speed.regime.throughput": ("throughput", "吞吐"),
+    "speed.regime.overload": ("overload", "过载"),
+    "speed.regime.note": (
+        "Regimes: what 1% more clients gain in throughput is at least twice what it costs in "
+        "response time (latency), within a factor of two (balanced), less than half (throughput); "
+        "from where requests wait, nothing (overload).",
+        "区段：客户端每增加 1%，吞吐的增益至少为响应时间代价的两倍（低延迟）、在两倍以内（均衡）、"
+        "不足一半（吞吐）；请求开始排队后则毫无增益（过载）。",
+    ),
+    "speed.slo.at_most.tpot": ("mean TPOT at most {time}", "平均 TPOT 不超过 {time}"),
+    "speed.slo.at_most.ttft": ("mean TTFT at most {time}", "平均 TTFT 不超过 {time}"),
+    "speed.slo.kept": ("KEPT: ", "可满足："),
+    "speed.slo.out_of_reach": ("OUT OF REACH: ", "无法满足："),
+    "speed.slo.largest": (
+        "by up to {clients} clients (by the ranges {range}): {wanted}",
+        "至多 {clients} 个客户端（按范围为 {range}）：{wanted}",
+    ),
+    "speed.slo.binds": (
+        "One client more misses the {objectives}; what holds it back most: {bound}.",
+        "再多一个客户端便超出 {objectives}；主要受限于{bound}。",
+    ),
+    "speed.slo.and": (" and ", "与"),
+    "speed.slo.prompts_share": (
+        " Prompts of others take {share} of a token's time.",
+        "每个 token 的时间中，其他请求的提示占 {share}。",
+    ),
+    "speed.slo.room": (
+        "No objective binds: {bound} ends first, and more clients would only wait.",
+        "目标均未成为瓶颈：{bound}先用尽，更多客户端只会排队。",
+    ),
+    "speed.slo.bound.compute": ("compute", "算力"),
+    "speed.slo.bound.bandwidth": ("memory bandwidth", "显存带宽"),
+    "speed.slo.bound.communication": ("communication", "通信"),
+    "speed.slo.bound.overhead": ("overhead (kernel starts, host)", "开销（内核启动与主机）"),
+    "speed.slo.bound.kv_pool": ("room in the KV pool", "KV 池空间"),
+    "speed.slo.bound.max_num_seqs": (
+        "max_num_seqs of {max_num_seqs}",
+        "max_num_seqs（{max_num_seqs}）",
+    ),
+    "speed.slo.batch": (
+        "The TPOT alone allows {requests} requests at once ({range}); there is room for {room}.",
+        "仅按 TPOT 可同时运行 {requests} 个请求（{range}）；空间可容 {room} 个。",
+    ),
+    "speed.slo.advice": (
+        "With max_num_seqs {requests}, more clients wait for their first token instead of slowing "
+        "each other down.",
+        "将 max_num_seqs 设为 {requests}，更多客户端将等待首 token，而不会相互拖慢。",
+    ),
+    "speed.slo.unmet.tpot": (
+        "one request alone takes {alone} a token ({low} … {high}); the objective is {wanted}.",
+        "单个请求每个 token 就需 {alone}（{low} … {high}），目标为 {wanted}。",
+    ),
+    "speed.slo.unmet.ttft": (
+        "the first token of one request alone takes {alone} ({low} … {high}); the objective is "
+        "{wanted}.",
+        "单个请求的首 token 就需 {alone}（{low} … {high}），目标为 {wanted}。",
+    ),
+    "speed.slo.floor.bandwidth": (
+        "The physical floor is {floor}: {num_bytes} on each GPU at its full memory bandwidth.",
+        "物理下限为 {floor}：每张 GPU 以满显存带宽读写 {num_bytes}。",
+    ),
+    "speed.slo.floor.compute": (
+        "The physical floor is {floor}: {tflop} TFLOP on each GPU at its peak.",
+        "物理下限为 {floor}：每张 GPU 以峰值算力完成 {tflop} TFLOP。",
+    ),
+    "speed.slo.floor.communication": (
+        "The physical floor is {floor}, most of it messages over the full bandwidth of the links.",
+        "物理下限为 {floor}，其中大部分为以满链路带宽传输的消息。",
+    ),
+    "speed.slo.beyond_physics": (
+        "No engine goes below that with this model on these GPUs.",
+        "该模型在这些 GPU 上，任何引擎都无法更快。",
+    ),
+    "speed.slo.within_range": (
+        "It lies within the range of the estimate, so a measurement may show that it is kept.",
+        "目标仍在估计范围之内，实测也可能满足。",
+    ),
+    "speed.slo.help.bandwidth": (
+        "Fewer bytes (quantised weights or cache) or more GPUs by tensor parallelism lower it.",
+        "减少字节（量化权重或缓存），或以张量并行增加 GPU，可降低该值。",
+    ),
+    "speed.slo.help.compute": (
+        "A shorter prompt, 8-bit arithmetic or more GPUs by tensor parallelism lower it.",
+        "缩短提示、采用 8 位运算，或以张量并行增加 GPU，可降低该值。",
+    ),
+    "speed.slo.help.communication": (
+        "Fewer ranks or a faster link between them lower it.",
+        "减少 rank 数或采用更快的互连，可降低该值。",
+    ),
+    "speed.slo.bursts": (
+        "TTFT of the last of several prompts that reach an idle server at once",
+        "多个提示同时到达空闲服务器时，最后一个的 TTFT",
+    ),
+    "speed.slo.column.prompts": ("prompts", "提示数"),
+    "speed.slo.column.ttft": ("TTFT", "TTFT"),
+    "speed.slo.column.range": ("range", "范围"),
+    "speed.slo.column.kept": ("kept", "满足"),
+    "speed.slo.both": ("both", "两者"),
+    "speed.slo.misses_note": ("Misses: of {wanted}.", "未满足：就{wanted}而言。"),
     "speed.plot.x": ("tokens/s per user", "每用户 token/s"),
     "speed.plot.y": ("output tokens/s per GPU", "每张 GPU 的输出 token/s"),
     "speed.plot.detail": (

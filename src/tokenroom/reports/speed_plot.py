@@ -1,4 +1,4 @@
-"""A picture of a sweep: what all users get together against what each one gets."""
+"""A picture of a sweep: what all users get together against what each one gets, by regime."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokenroom.engines.registry import engine_title
+from tokenroom.regimes import Regimes
 from tokenroom.reports.messages import Language, message
 from tokenroom.reports.plots import plot_tradeoff, usable_language
+from tokenroom.reports.speed_text import regime_span_text
 from tokenroom.serving_speed import ServingSpeed
 
 
-def plot_speed_sweep(points: Sequence[ServingSpeed], file: Path, language: Language) -> Language:
+def plot_speed_sweep(
+    points: Sequence[ServingSpeed], regimes: Regimes, file: Path, language: Language
+) -> Language:
     """Throughput of a GPU against tokens a second of a user; returns the labels' language.
 
     Raises:
@@ -40,6 +44,7 @@ def plot_speed_sweep(points: Sequence[ServingSpeed], file: Path, language: Langu
                 f"{point.concurrency:,}",
                 point.tokens_per_second_per_user.value,
                 point.output_tokens_per_second_per_gpu.value,
+                regime_span_text(regimes, regimes.of(point.concurrency), language),
             )
             for point in points
         ],
@@ -47,5 +52,6 @@ def plot_speed_sweep(points: Sequence[ServingSpeed], file: Path, language: Langu
         title=title + "\n" + detail,
         x_label=message("speed.plot.x", language),
         y_label=message("speed.plot.y", language),
+        alarm=regime_span_text(regimes, "overload", language),
     )
     return language

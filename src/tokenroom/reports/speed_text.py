@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from tokenroom.engines.registry import engine_title
 from tokenroom.errors import HardwareError
 from tokenroom.fitting import FitResult
 from tokenroom.hardware.catalogue import find_accelerator
+from tokenroom.objectives import LoadLimits, Objectives
 from tokenroom.performance.drafting import Drafting
 from tokenroom.performance.llama_cpp import BUILDS
+from tokenroom.regimes import Regimes
 from tokenroom.reports.console import Paragraph, print_trimmed
 from tokenroom.reports.fit_text import fit_title, verdict_reason
 from tokenroom.reports.messages import Language, message, notice_text
+from tokenroom.reports.objectives_text import missed_text, objectives_text, print_limits
 from tokenroom.serving_speed import Range, ServingSpeed
 from tokenroom.step_ledger import OperatorLine, StepLedger
-from tokenroom.units import MIB, format_bytes
+from tokenroom.units import MIB, format_bytes, format_figure
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,14 +33,27 @@ _LARGEST: Final = 3
 
 
 def print_speed(
-    out: Console, result: ServingSpeed, language: Language, *, explain: bool = False
+    out: Console,
+    result: ServingSpeed,
+    regimes: Regimes,
+    language: Language,
+    *,
+    limits: LoadLimits | None = None,
+    explain: bool = False,
 ) -> None:
-    """Write the whole report to ``out``."""
+    """Write the whole report to ``out``.
+
+    Under objectives (``limits``) what they allow comes first, and ``result`` is that load.
+    """
     out.print(Paragraph(fit_title(result.fit, language), style="bold"))
     for line in _load_lines(result, language):
         out.print(Paragraph(line, style="dim"))
     out.print()
+    if limits is not None:
+        print_limits(out, limits, language)
+        out.print()
     print_trimmed(out, _figures(result, language))
+    out.print(Paragraph(regimes_text(result.concurrency, regimes, language)))
     out.print()
     for name, ledger in (("prefill", result.prefill), ("decode", result.decode)):
         for line in _limits(name, ledger, language):
@@ -64,7 +80,38 @@ def print_refusal(out: Console, result: FitResult, language: Language) -> None:
     out.print(Paragraph(message("speed.what_fits", language)))
 
 
-def print_speed_sweep(out: Console, points: Sequence[ServingSpeed], language: Language) -> None:
+def regime_span_text(regimes: Regimes, wanted: str, language: Language) -> str:
+    """One regime with the clients it goes from and to."""
+    first, last = next((first, last) for name, first, last in regimes.spans if name == wanted)
+    return message(
+        "speed.regime.from" if last is None else "speed.regime.to",
+        language,
+        regime=message(f"speed.regime.{wanted}", language),
+        first=first,
+        last=last,
+    )
+
+
+def regimes_text(concurrency: int, regimes: Regimes, language: Language) -> str:
+    """The regime of a load, and where each of them ends, in a line."""
+    return message(
+        "speed.regime",
+        language,
+        regime=message(f"speed.regime.{regimes.of(concurrency)}", language),
+        spans=message("speed.parts_join", language).join(
+            regime_span_text(regimes, name, language) for name, _, _ in regimes.spans
+        ),
+    )
+
+
+def print_speed_sweep(
+    out: Console,
+    points: Sequence[ServingSpeed],
+    regimes: Regimes,
+    language: Language,
+    *,
+    objectives: Objectives | None = None,
+) -> None:
     """Write a sweep over clients to ``out``, one line a point."""
     from rich.table import Table
 
@@ -83,20 +130,31 @@ def print_speed_sweep(out: Console, points: Sequence[ServingSpeed], language: La
     names = ["concurrency", "running", "ttft", "tpot", "user", "gpu"]
     if first.price_per_gpu_hour is not None:
         names.append("cost")
+    names.append("regime")
+    if objectives is not None:
+        names.append("misses")
     for name in names:
-        table.add_column(message(f"speed.sweep.{name}", language), justify="right", no_wrap=True)
+        side: Literal["left", "right"] = "left" if name in ("regime", "misses") else "right"
+        table.add_column(message(f"speed.sweep.{name}", language), justify=side, no_wrap=True)
     for point in points:
         cost = point.usd_per_million_output_tokens
         table.add_row(
             f"{point.concurrency:,}",
             f"{point.requests_running:,}",
-            _figure(point.ttft_seconds.value * 1e3),
-            _figure(point.tpot_seconds.value * 1e3),
-            _figure(point.tokens_per_second_per_user.value),
-            _figure(point.output_tokens_per_second_per_gpu.value),
-            *(() if cost is None else (_figure(cost.value),)),
+            format_figure(point.ttft_seconds.value * 1e3),
+            format_figure(point.tpot_seconds.value * 1e3),
+            format_figure(point.tokens_per_second_per_user.value),
+            format_figure(point.output_tokens_per_second_per_gpu.value),
+            *(() if cost is None else (format_figure(cost.value),)),
+            message(f"speed.regime.{regimes.of(point.concurrency)}", language),
+            *(() if objectives is None else (missed_text(objectives.missed(point), language),)),
         )
     print_trimmed(out, table)
+    out.print()
+    out.print(Paragraph(message("speed.regime.note", language)))
+    if objectives is not None:
+        wanted = objectives_text(objectives, language)
+        out.print(Paragraph(message("speed.slo.misses_note", language, wanted=wanted)))
     out.print()
     for line in _grounds(first, language):
         out.print(Paragraph(line, style="dim"))
@@ -157,7 +215,7 @@ def _outside(result: ServingSpeed, language: Language) -> Iterator[str]:
             extent=message(f"speed.extent.{out.extent}", language),
             value=round(out.value),
             limit=round(out.limit),
-            times=_figure(out.times),
+            times=format_figure(out.times),
             wider=f"{out.widening:.2f}",
         )
 
@@ -235,8 +293,8 @@ def _figures(result: ServingSpeed, language: Language) -> Table:
         if figures is not None:
             table.add_row(
                 message(f"speed.{name}", language),
-                _figure(figures.value * scale) + unit,
-                f"{_figure(figures.low * scale)} … {_figure(figures.high * scale)}",
+                format_figure(figures.value * scale) + unit,
+                f"{format_figure(figures.low * scale)} … {format_figure(figures.high * scale)}",
             )
     return table
 
@@ -248,7 +306,7 @@ def _limits(name: str, ledger: StepLedger, language: Language) -> Iterator[str]:
         step=message(f"speed.step.{name}", language),
         limiter=message(f"speed.limiter.{ledger.limiter}", language),
         share=f"{ledger.shares[ledger.limiter]:.0%}",
-        time=f"{_figure(ledger.time.seconds * 1e3)} ms",
+        time=f"{format_figure(ledger.time.seconds * 1e3)} ms",
     )
     parts = [
         message("speed.part", language, name=line.name, share=f"{line.share:.0%}")
@@ -283,7 +341,7 @@ def _print_explanation(out: Console, result: ServingSpeed, language: Language) -
             "speed.explain",
             language,
             step=message(f"speed.step.{name}", language),
-            time=f"{_figure(ledger.time.seconds * 1e3)} ms",
+            time=f"{format_figure(ledger.time.seconds * 1e3)} ms",
             prompts=work.prefill_tokens,
             decoding=work.decode_sequences,
         )
@@ -343,10 +401,3 @@ def _cells(
         message(f"speed.short.{line.limiter}", language),
         f"[{number}]" if number is not None else "-",
     )
-
-
-def _figure(value: float) -> str:
-    """Three digits, or whole where there are more."""
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -20,7 +20,7 @@ from tokenroom.models.resolve import in_layout
 from tokenroom.models.spec import ModelSpec
 from tokenroom.reports.fit_json import fit_json, sweep_json
 from tokenroom.reports.messages import Language
-from tokenroom.units import parse_bytes, parse_rate, parse_tokens
+from tokenroom.units import parse_bytes, parse_rate, parse_seconds, parse_tokens
 
 if TYPE_CHECKING:
     from tokenroom.web.questions import (
@@ -143,12 +143,19 @@ def answer_sweep(
 def answer_speed(
     question: SpeedQuestion, find: ModelFinder, on_progress: OnProgress | None = None
 ) -> dict[str, Any]:
-    """What ``tokenroom speed --json`` prints, with ``--sweep`` where one is asked for."""
+    """What ``tokenroom speed --json`` prints, with ``--sweep`` or objectives where asked for."""
+    from tokenroom.objectives import Objectives, load_limits
+    from tokenroom.regimes import regimes_of
     from tokenroom.reports.speed_json import refusal_json, speed_json, speed_sweep_json
     from tokenroom.serving_speed import DoesNotFitError, speed
 
     language = Language(question.language)
     values = _concurrencies(question.sweep) if question.sweep is not None else ()
+    wanted = {
+        f"{name}_seconds": parse_seconds(text, name)
+        for name, text in (("tpot", question.tpot), ("ttft", question.ttft))
+        if text is not None
+    }
     try:
         result = speed(
             **_arguments(question, find),
@@ -159,14 +166,20 @@ def answer_speed(
         )
     except DoesNotFitError as refused:
         return refusal_json(refused.fit, language=language)
+    regimes = regimes_of(result)
+    if not values:
+        limits = load_limits(result, **wanted) if wanted else None
+        shown = result if limits is None else limits.load.point or limits.alone
+        return speed_json(
+            shown, regimes, language=language, limits=limits, explain=question.explain
+        )
     points = []
     for done, value in enumerate(values, start=1):
         points.append(result.at(value))
         if on_progress is not None:
             on_progress(done, len(values))
-    if not points:
-        return speed_json(result, language=language, explain=question.explain)
-    return speed_sweep_json(points, language=language)
+    objectives = Objectives(**wanted) if wanted else None
+    return speed_sweep_json(points, regimes, language=language, objectives=objectives)
 
 
 def _concurrencies(text: str) -> tuple[int, ...]:

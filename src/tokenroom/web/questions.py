@@ -115,6 +115,13 @@ class SpeedQuestion(DeploymentQuestion):
 
     input: Tokens = Field(1024, description="Prompt of a request.")
     output: Tokens = Field(256, description="Tokens it gets.")
+    tpot: str | None = Field(
+        None,
+        max_length=40,
+        description="Find the largest load of this mean TPOT at most, such as 50ms; "
+        "`concurrency` is then left aside.",
+    )
+    ttft: str | None = Field(None, max_length=40, description="The same of the mean TTFT.")
     price: float | None = Field(None, description="USD of one GPU for an hour.")
     sweep: str | None = Field(
         None, min_length=3, max_length=2_000, description="concurrency=1..256"

@@ -1,0 +1,303 @@
+"""The largest load that keeps latency objectives, which of them binds, and what sets its bound.
+
+Objectives are of the mean: every client's TPOT and TTFT at a steady load is to stay at or below
+them. Loads are tried by halving a range that depends on the deployment alone, not on the objective.
+So the answer keeps the objectives, one client more does not, and a tighter objective never gives a
+larger answer, even where the step-time model is not quite monotone (a step holds whole chunks of
+prompts): two objectives part ways at the first load that one keeps and the other misses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal, TypeAlias
+
+from tokenroom.errors import DeploymentError, shown
+from tokenroom.performance.floor import Floor, step_floor
+from tokenroom.performance.load import burst_ttft
+from tokenroom.performance.operators import step_operators
+from tokenroom.performance.work import Chunk, StepWork
+from tokenroom.serving_speed import MAX_CONCURRENCY, Range, ServingSpeed
+from tokenroom.step_ledger import LIMITERS
+
+Objective: TypeAlias = Literal["tpot", "ttft"]
+
+_ENDS: Final = (0, 2, 1)  # of a time: its estimate, its high end (cautious), its low end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objectives:
+    """What clients are promised on average; at least one of the two.
+
+    Attributes:
+        tpot_seconds: Time of each further token, at most.
+        ttft_seconds: Time to the first token, at most.
+
+    Raises:
+        DeploymentError: Neither is given, or one is no positive time.
+    """
+
+    tpot_seconds: float | None = None
+    ttft_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.tpot_seconds is None and self.ttft_seconds is None:
+            raise DeploymentError("no objective is given; give tpot_seconds, ttft_seconds or both")
+        for name in ("tpot_seconds", "ttft_seconds"):
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (number and 0 < value < math.inf):
+                raise DeploymentError(f"{name} is {shown(value)}; give seconds above 0")
+
+    def missed(self, point: ServingSpeed, end: int = 0) -> tuple[Objective, ...]:
+        """The objectives that a load misses by the estimate (0), or by the low or high end."""
+        found: list[Objective] = []
+        if self.tpot_seconds is not None and point.tpot_seconds[end] > self.tpot_seconds:
+            found.append("tpot")
+        if self.ttft_seconds is not None and point.ttft_seconds[end] > self.ttft_seconds:
+            found.append("ttft")
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Largest:
+    """The largest number of clients that keeps objectives.
+
+    Attributes:
+        concurrency: By the estimate; 0 when not even one alone keeps them.
+        cautious: The same when the GPUs are as slow as the ranges allow.
+        hopeful: When they are as fast.
+        point: What those clients see; None of 0.
+        binds: The objectives that one client more would miss; none where room ends first.
+        bound_by: What sets that: one of :data:`tokenroom.step_ledger.LIMITERS`, or where requests
+            would wait for room ``"kv_pool"`` or ``"max_num_seqs"``.
+    """
+
+    concurrency: int
+    cautious: int
+    hopeful: int
+    point: ServingSpeed | None
+    binds: tuple[Objective, ...]
+    bound_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Burst:
+    """Prompts that reach an idle server at once.
+
+    Attributes:
+        prompts: How many.
+        ttft_seconds: Until the last of them has its first token.
+    """
+
+    prompts: int
+    ttft_seconds: Range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmet:
+    """An objective that one request alone misses.
+
+    Attributes:
+        objective: Which.
+        wanted_seconds: What was asked.
+        alone_seconds: What one request sees on an idle server.
+        floor: The least it could take.
+    """
+
+    objective: Objective
+    wanted_seconds: float
+    alone_seconds: Range
+    floor: Floor
+
+    @property
+    def beyond_physics(self) -> bool:
+        """Whether no engine could keep it on these GPUs with this model."""
+        return self.wanted_seconds < self.floor.seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadLimits:
+    """How much load a deployment takes under objectives.
+
+    Attributes:
+        asked: The deployment and its requests.
+        objectives: What is promised.
+    """
+
+    asked: ServingSpeed
+    objectives: Objectives
+
+    @property
+    def met(self) -> bool:
+        """Whether at least one request alone keeps all objectives."""
+        return self.load.concurrency > 0
+
+    @cached_property
+    def alone(self) -> ServingSpeed:
+        """One request on an idle server."""
+        return self._at(1)
+
+    @cached_property
+    def batch(self) -> Largest | None:
+        """Requests that may run at once under the TPOT alone; None without one.
+
+        At most what the KV pool and ``max_num_seqs`` allow to run.
+        """
+        if self.objectives.tpot_seconds is None:
+            return None
+        return self._largest(
+            Objectives(tpot_seconds=self.objectives.tpot_seconds), self.asked.fit.requests_running
+        )
+
+    @cached_property
+    def load(self) -> Largest:
+        """Clients under all objectives together; they may wait for room where a TTFT allows it."""
+        most = self.asked.fit.requests_running
+        if self.objectives.ttft_seconds is not None:
+            most = MAX_CONCURRENCY
+        return self._largest(self.objectives, most)
+
+    @cached_property
+    def bursts(self) -> tuple[Burst, ...]:
+        """The TTFT against the prompts that arrive together, doubling up to all that may run.
+
+        The largest number that keeps the objective is among them. Empty without a TTFT.
+        """
+        wanted = self.objectives.ttft_seconds
+        if wanted is None:
+            return ()
+        room = self.asked.fit.requests_running
+        kept = largest_that(room, lambda count: self.burst(count).ttft_seconds.value <= wanted)
+        counts = {1, kept, *(2**power for power in range(room.bit_length()))}
+        shown_counts = sorted(count for count in counts if 0 < count <= max(1, 2 * kept))
+        return tuple(self.burst(count) for count in shown_counts)
+
+    @cached_property
+    def unmet(self) -> tuple[Unmet, ...]:
+        """The objectives that one request alone misses, with the physical floor of each."""
+        return tuple(map(self._unmet, self.objectives.missed(self.alone)))
+
+    def burst(self, prompts: int) -> Burst:
+        """So many prompts at once."""
+        deployment, terms = self.asked.fit.deployment, self.asked.terms
+        times = burst_ttft(
+            deployment.spec,
+            terms.layout,
+            deployment.node.accelerator,
+            self.asked.load.input_tokens,
+            -(-prompts // terms.replicas),
+            engine=terms.engine,
+            max_num_batched_tokens=terms.token_budget,
+            kv_dtype=terms.kv_dtype,
+        )
+        return Burst(prompts=prompts, ttft_seconds=Range(*times))
+
+    @cached_property
+    def _points(self) -> dict[int, ServingSpeed]:
+        return {self.asked.concurrency: self.asked}
+
+    def _at(self, concurrency: int) -> ServingSpeed:
+        if concurrency not in self._points:
+            self._points[concurrency] = self.asked.at(concurrency)
+        return self._points[concurrency]
+
+    def _largest(self, objectives: Objectives, most: int) -> Largest:
+        def largest(end: int) -> int:
+            return largest_that(most, lambda count: not objectives.missed(self._at(count), end))
+
+        found, cautious, hopeful = map(largest, _ENDS)
+        binds: tuple[Objective, ...] = ()
+        if found < most:
+            binds = objectives.missed(self._at(found + 1))
+        return Largest(
+            concurrency=found,
+            cautious=cautious,
+            hopeful=hopeful,
+            point=self._at(found) if found else None,
+            binds=binds,
+            bound_by=self._bound(self._at(found + 1) if binds else self._at(found), binds),
+        )
+
+    def _bound(self, point: ServingSpeed, binds: tuple[Objective, ...]) -> str:
+        """What holds back the first load that misses, or the last that has room."""
+        if not binds or ("tpot" not in binds and point.requests_waiting):
+            result = point.fit
+            held, allowed = result.requests_held, result.plan.max_num_seqs
+            return "kv_pool" if held <= allowed else "max_num_seqs"
+        shares = self._tpot_shares(point) if "tpot" in binds else point.prefill.shares
+        return max(LIMITERS, key=shares.__getitem__)
+
+    @staticmethod
+    def _tpot_shares(point: ServingSpeed) -> Mapping[str, float]:
+        """What takes a client's time for a token: steps with prompts, and those without."""
+        part = point.predicted.prefill_share
+        return {
+            name: part * point.prefill.shares[name] + (1 - part) * point.decode.shares[name]
+            for name in LIMITERS
+        }
+
+    def _unmet(self, objective: Objective) -> Unmet:
+        load = self.asked.load
+        if objective == "tpot":
+            work = StepWork(
+                decode_sequences=1,
+                decode_context_tokens=load.input_tokens + load.output_tokens / 2,
+            )
+            wanted, alone = self.objectives.tpot_seconds, self.alone.tpot_seconds
+        else:
+            work = StepWork(prefill=(Chunk(load.input_tokens),))
+            wanted, alone = self.objectives.ttft_seconds, self.alone.ttft_seconds
+        assert wanted is not None
+        deployment, terms = self.asked.fit.deployment, self.asked.terms
+        floor = step_floor(
+            step_operators(deployment.spec, terms.layout, work, kv_dtype=terms.kv_dtype),
+            deployment.node.accelerator,
+            terms.layout.per_node,
+        )
+        tokens = 1
+        if objective == "tpot" and terms.drafting is not None:
+            tokens = terms.drafting.verified  # at best a step keeps all that it verifies
+        return Unmet(
+            objective=objective,
+            wanted_seconds=wanted,
+            alone_seconds=alone,
+            floor=floor._replace(seconds=floor.seconds / tokens),
+        )
+
+
+def load_limits(
+    asked: ServingSpeed,
+    *,
+    tpot_seconds: float | None = None,
+    ttft_seconds: float | None = None,
+) -> LoadLimits:
+    """How much load a deployment takes under objectives of the mean TPOT and TTFT.
+
+    Args:
+        asked: The deployment and its requests, as :func:`tokenroom.speed` answers.
+        tpot_seconds: Time of each further token, at most.
+        ttft_seconds: Time to the first token, at most, waiting included.
+
+    Raises:
+        DeploymentError: Neither is given, or one is no positive time.
+    """
+    return LoadLimits(
+        asked=asked,
+        objectives=Objectives(tpot_seconds=tpot_seconds, ttft_seconds=ttft_seconds),
+    )
+
+
+def largest_that(most: int, holds: Callable[[int], bool], least: int = 0) -> int:
+    """By halving, a count that holds while one more does not: ``least`` (untried) to ``most``."""
+    low, high = least, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
+    return low
