@@ -47,7 +47,7 @@ by people who ran them (`docs/validation.md` says what a row is). Everything her
 Memory comes first, [speed](#speed) at the end.
 
 Two sets of rows: a collection that is not distributed, and rows that this project collected itself
-and carries with it, for an engine of which that collection has few
+and carries with it, for engines of which that collection has few
 ([listed below](#rows-of-this-project)).
 
 ## Summary
@@ -57,11 +57,12 @@ Errors are in percent of the printed figure, over rows of grades A and B.
 READING = """\
 **How to read this.** Every prediction is made from the model, the GPU, the engine's version and the
 flags alone; only `kv_tokens_from_kv_gib` starts from the memory that the engine itself says it has
-for its cache, and `kv_tokens_from_avail_for_kv_gib` from what TensorRT-LLM says is free before it
-takes its share. Causes of errors were looked for, and rules corrected, with some of these rows in
-hand: the figures describe how well the model fits them and are no blind test. For the tokens of a
-pool the median is what to expect of a version and kind of model that was measured; the worst value
-stands for a row listed below with its cause.
+for its cache, `kv_tokens_from_avail_for_kv_gib` from what TensorRT-LLM says is free before it takes
+its share, and `kv_tokens_from_avail_gib` from what SGLang says is free before and after its
+weights. Causes of errors were looked for, and rules corrected, with some of these rows in hand: the
+figures describe how well the model fits them and are no blind test. For the tokens of a pool the
+median is what to expect of a version and kind of model that was measured; the worst value stands
+for a row listed below with its cause.
 
 Rows of grade A state model, GPU, number and the share of memory; B leave the share at the engine's
 default; both count. C lack a model or GPU and are shown apart. One configuration measured several
@@ -79,7 +80,7 @@ once. How speed is predicted and where it falls short is in [speed.md](speed.md)
 SUMMARY = {
     "tokens of the pool": "kv_tokens",
     "tokens from the printed memory": "kv_tokens_from_kv_gib",
-    "tokens from the free memory printed": "kv_tokens_from_avail_for_kv_gib",
+    "tokens from the free memory printed": "kv_tokens_from_avail_(for_kv_)?gib",
     "memory of the pool": "kv_gib|kv_total_mib",
     "weights": "weights_gib",
     "activation": "activation_gib|[a-z]+[0-9]_compute_mib",
@@ -170,14 +171,14 @@ def own_lines(rows: Sequence[Row]) -> Iterator[str]:
     """The rows that come with the package, and where each was read."""
     yield from ("", "## Rows of this project", "")
     yield (
-        "`src/tokenroom/validation/data/tensorrt_llm_rows.jsonl`, which `tokenroom validate` reads "
-        "like any file: facts of public threads, posts and pages, every one found that states a "
-        "pool or what is free for it, whether it is predicted well or not."
+        "`src/tokenroom/validation/data/*_rows.jsonl`, which `tokenroom validate` reads like any "
+        "file: facts of public threads, posts and pages, every one found that states a pool or "
+        "what is free for it, whether it is predicted well or not."
     )
     yield ""
     for row in rows:
-        note = f"; {plain(row.note)}" if row.note else ""
-        yield f"- `{row.id}` (grade {row.grade}): {row.url}{note}"
+        where = "; ".join(part for part in (row.url, plain(row.note)) if part)
+        yield f"- `{row.id}` (grade {row.grade}): {where}"
 
 
 def plain(text: str) -> str:

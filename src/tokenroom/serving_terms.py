@@ -158,7 +158,7 @@ def _vllm(result: FitResult, _: int) -> Terms:
 
 
 def _sglang(result: FitResult, _: int) -> Terms:
-    from tokenroom.engines.sglang.policy import layer_partition_of  # loaded with the engine
+    from tokenroom.engines.sglang.stage_weights import layer_partition_of  # loaded with the engine
     from tokenroom.engines.sglang.weights import RankLayout, stage_layers
 
     chunk, most = _value(result, "chunked_prefill_size"), _value(result, "max_prefill_tokens")

@@ -1,7 +1,7 @@
 """Runs of SGLang that others reported, predicted from their flags.
 
-The runs are in tests/fixtures/sglang_runs.json; docs/accuracy-sglang-rows.md says of each what was
-assumed and why it is off.
+The runs are in tests/fixtures/sglang_runs.json, each with what was assumed; docs/accuracy.md says
+why some are off.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from tokenroom.units import GIB
 _RUNS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent.parent / "fixtures" / "sglang_runs.json").read_text()
 )
-_EXPLAINED = "sglang-28620-mtp"
-"""Off by more than 15 %: built between two releases, when drafts were loaded after the pool."""
+_SHARE_NOT_STATED = {"sglang-28620-mtp", "sglang-28620-nospec", "sglang-28620-pp2"}
+"""Runs of one thread that leaves the share of memory out; 0.84 goes with all of them."""
 
 
 def _predicted(run: dict[str, Any]) -> FitResult:
     given = dict(run["settings"])
+    if run["id"] in _SHARE_NOT_STATED:
+        given["mem_fraction_static"] = 0.84
     version = given.pop("version")
     gpu = run["gpu"] or custom_accelerator(run["gpu_gib"] * GIB)
     return fit(run["model"], gpu, engine=f"sglang@{version}", **given)
@@ -42,8 +44,7 @@ def _error(run: dict[str, Any]) -> float:
 
 @pytest.mark.parametrize("run", _RUNS, ids=lambda run: run["id"])
 def test_tokens_from_flags_alone(run: dict[str, Any]) -> None:
-    limit = 0.75 if run["id"] == _EXPLAINED else 0.12
-    assert _error(run) < limit
+    assert _error(run) < 0.05
 
 
 def test_the_median_is_within_two_per_cent() -> None:

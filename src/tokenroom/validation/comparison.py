@@ -17,6 +17,7 @@ from tokenroom.validation.prediction import Prediction
 from tokenroom.validation.quantities import (
     FROM_AVAILABLE,
     FROM_KV,
+    FROM_LOADED,
     predicted_figure,
     rests_on_cache,
 )
@@ -238,6 +239,9 @@ def _figures(row: Row, result: FitResult) -> Iterator[tuple[str, float, Figure]]
     from_available = _tokens_from_available(row, result)
     if from_available is not None:
         yield FROM_AVAILABLE, *from_available
+    from_loaded = _tokens_from_loaded(row, result)
+    if from_loaded is not None:
+        yield FROM_LOADED, *from_loaded
 
 
 def _observed(row: Row) -> Iterator[tuple[str, Figure]]:
@@ -306,6 +310,31 @@ def _tokens_from_available(row: Row, result: FitResult) -> tuple[float, Figure] 
     return None if low is None else (min(max(tokens.value, low), high), tokens)
 
 
+def _tokens_from_loaded(row: Row, result: FitResult) -> tuple[float, Figure] | None:
+    """Tokens that SGLang takes of what it prints as free before and after its weights.
+
+    Where only the latter is printed, what the weights took is added to it. The share is the row's,
+    or the engine's default; each figure stands for an interval as above.
+    """
+    tokens_of = getattr(result.plan, "tokens_of_loaded", None)
+    after = figure(row.reported.get("avail_after_weights_gib"))
+    before = figure(row.reported.get("avail_before_weights_gib"))
+    weights = figure(row.reported.get("weights_gib"))
+    tokens = figure(row.reported.get("kv_tokens"))
+    if tokens_of is None or after is None or tokens is None:
+        return None
+    off = after.half_digit or _ROUNDING
+    if before is not None:
+        start, off_start = before.value, before.half_digit or _ROUNDING
+    elif weights is not None:
+        start, off_start = after.value + weights.value, off + (weights.half_digit or _ROUNDING)
+    else:
+        return None
+    low = tokens_of(int((start + off_start) * GIB), int((after.value - off) * GIB))
+    high = tokens_of(int((start - off_start) * GIB), int((after.value + off) * GIB))
+    return None if low is None else (min(max(tokens.value, low), high), tokens)
+
+
 def _blocks_as_tokens(row: Row) -> Figure | None:
     blocks, size = figure(row.reported.get("blocks")), numeric(row.reported.get("block_size"))
     if blocks is None or size is None:
@@ -328,14 +357,18 @@ def _cache_memory(row: Row) -> tuple[float, float] | None:
 
 
 def _pool_tokens(result: FitResult, memory_gib: float) -> float | None:
-    """Tokens of a pool of that memory on every rank, by the engine's own rule."""
+    """Tokens of a pool of that memory on every rank, by the engine's own rule.
+
+    Of SGLang's hybrids the states are pooled too, and their size is printed apart.
+    """
     num_bytes = int(memory_gib * GIB)
     if hasattr(result.deployment.asked, "kv_cache_memory_bytes"):
         try:
             return result.with_settings(kv_cache_memory_bytes=num_bytes).plan.kv_pool_tokens
         except TokenroomError:
             return None
-    stage = result.plan.stages[0]
-    if stage.kv_pool_bytes <= 0 or result.plan.kv_pool_tokens <= 0:
+    printed: Mapping[str, int] = getattr(result.plan, "engine_figures", {})
+    pool_bytes = result.plan.stages[0].kv_pool_bytes - printed.get("mamba_state_size", 0)
+    if pool_bytes <= 0 or result.plan.kv_pool_tokens <= 0:
         return None
-    return num_bytes / (stage.kv_pool_bytes / result.plan.kv_pool_tokens)
+    return num_bytes / (pool_bytes / result.plan.kv_pool_tokens)

@@ -33,7 +33,10 @@ FROM_KV: Final = "kv_tokens_from_kv_gib"
 FROM_AVAILABLE: Final = "kv_tokens_from_avail_for_kv_gib"
 """Tokens of the pool, from the memory of which the engine says that its share becomes the pool."""
 
-_COMPUTED: Final = frozenset({FROM_KV, FROM_AVAILABLE})
+FROM_LOADED: Final = "kv_tokens_from_avail_gib"
+"""Tokens of the pool, from the memory that the engine says is free once its weights are loaded."""
+
+_COMPUTED: Final = frozenset({FROM_KV, FROM_AVAILABLE, FROM_LOADED})
 
 
 def unit_of(quantity: str) -> int:

@@ -6,10 +6,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Final
 
 from tokenroom.engines.command_line import (
@@ -22,10 +20,10 @@ from tokenroom.engines.containers import Launch
 from tokenroom.engines.sglang.flags import nearest_version, parse_flags
 from tokenroom.engines.sglang.policy import SGLANG
 from tokenroom.engines.sglang.rules import NEWEST_VERSION, version_numbers
+from tokenroom.engines.sglang.setting_names import fields_of
 from tokenroom.engines.sglang.settings import SGLangSettings
 from tokenroom.engines.shell import hole_in, hole_sentence
 from tokenroom.errors import CommandLineError, DeploymentError, shown
-from tokenroom.units import GIB
 
 _MODULES: Final = frozenset(
     {
@@ -37,36 +35,6 @@ _MODULES: Final = frozenset(
 )
 _TEXT_SETTINGS: Final = ("SGLANG_", "SGL_")
 _VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-_OWN: Final = frozenset(item.name for item in fields(SGLangSettings)) - {
-    *("version", "environment", "unknown_flags", "ignored_flags"),
-}
-_RENAMED: Final[Mapping[str, str]] = {
-    "cuda_graph_max_bs_decode": "cuda_graph_max_bs",
-    "cuda_graph_bs_decode": "cuda_graph_bs",
-    "piecewise_cuda_graph_max_tokens": "prefill_graph_max_tokens",
-    "cuda_graph_max_bs_prefill": "prefill_graph_max_tokens",
-    "piecewise_cuda_graph_tokens": "prefill_graph_tokens",
-    "cuda_graph_bs_prefill": "prefill_graph_tokens",
-    "mamba_scheduler_strategy": "mamba_radix_cache_strategy",
-    "language_model_only": "language_only",
-    "nsa_prefill_backend": "dsa_prefill_backend",
-    "nsa_decode_backend": "dsa_decode_backend",
-    "speculative_draft": "speculative_draft_model_path",
-    "tensor_parallel_size": "tp_size",
-    "pipeline_parallel_size": "pp_size",
-    "data_parallel_size": "dp_size",
-    "expert_parallel_size": "ep_size",
-}
-_LISTS: Final = frozenset({"cuda_graph_bs", "prefill_graph_tokens"})
-_GRAPH_SWITCHES: Final[Mapping[str, Mapping[str, bool]]] = {
-    "disable_cuda_graph": {"decode_graphs": False, "prefill_graphs": False},
-    "disable_decode_cuda_graph": {"decode_graphs": False},
-    "disable_prefill_cuda_graph": {"prefill_graphs": False},
-    "disable_piecewise_cuda_graph": {"prefill_graphs": False},
-    "enable_piecewise_cuda_graph": {"prefill_graphs": True},
-    "enforce_piecewise_cuda_graph": {"prefill_graphs": True},
-}
-_PHASES: Final = ("decode", "prefill")
 
 
 def parse_command(
@@ -168,59 +136,16 @@ def _settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     found: dict[str, Any] = {}
     ignored: list[str] = []
     for name, value in values.items():
-        own = _RENAMED.get(name, name)
-        if name in _GRAPH_SWITCHES:
-            if value:
-                found |= _GRAPH_SWITCHES[name]
-        elif name == "cuda_graph_config":
-            found |= _graph_config(value)
-        elif name in ("cuda_graph_backend_prefill", "cuda_graph_backend_decode"):
-            found[f"{name.rsplit('_', 1)[-1]}_graphs"] = value != "disabled"
-        elif name == "cpu_offload_gb":
-            found["cpu_offload_bytes"] = int(value) * GIB
-        elif name == "hicache_size":
-            found["hicache_size_bytes"] = int(value) * 10**9 or None
-        elif name in ("enable_deepep_moe",):
-            found["moe_a2a_backend"] = "deepep"
-        elif name == "lora_paths":
-            found["enable_lora"] = True
-        elif name == "device" and value not in (None, "cuda", "auto"):
+        if name == "device" and value not in (None, "cuda", "auto"):
             raise CommandLineError(
                 f"--device is {shown(value)}; only SGLang on GPUs (cuda) is planned here"
             )
-        elif own in _LISTS:
-            found[own] = tuple(value) if value is not None else None
-        elif own in _OWN:
-            found[own] = value
-        else:
+        own = fields_of(name, value)
+        if own is None:
             ignored.append("--" + name.replace("_", "-"))
+        else:
+            found |= own
     return found, ignored
-
-
-def _graph_config(text: str | None) -> dict[str, Any]:
-    """Settings of ``--cuda-graph-config``, JSON by phase.
-
-    Raises:
-        CommandLineError: It is no JSON object of the two phases.
-    """
-    try:
-        data = json.loads(text or "{}")
-    except (ValueError, RecursionError) as error:
-        raise CommandLineError(f"--cuda-graph-config is not valid JSON: {error}") from error
-    if not isinstance(data, dict) or not all(isinstance(item, dict) for item in data.values()):
-        raise CommandLineError("--cuda-graph-config must hold an object for decode and prefill")
-    found: dict[str, Any] = {}
-    for phase in _PHASES:
-        config = data.get(phase, {})
-        if "backend" in config:
-            found[f"{phase}_graphs"] = config["backend"] != "disabled"
-        largest = "cuda_graph_max_bs" if phase == "decode" else "prefill_graph_max_tokens"
-        sizes = "cuda_graph_bs" if phase == "decode" else "prefill_graph_tokens"
-        if config.get("max_bs") is not None:
-            found[largest] = config["max_bs"]
-        if isinstance(config.get("bs"), list):
-            found[sizes] = tuple(config["bs"])
-    return found
 
 
 def _config_words(path: str) -> list[str]:

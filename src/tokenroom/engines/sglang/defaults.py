@@ -124,6 +124,14 @@ def resolve(settings: SGLangSettings, spec: ModelSpec, node: Node) -> ResolvedSe
     keep("dp_size", dp, settings.dp_size)
     if attention_dp > 1:
         keep("attn_dp_size", attention_dp, settings.attn_dp_size or settings.dp_size)
+    attention_cp = _size("attn_cp_size", settings.attn_cp_size, 1)
+    if tp % (attention_dp * attention_cp):
+        raise DeploymentError(
+            f"attn_cp_size is {attention_cp}, which with {attention_dp} copies of attention does "
+            f"not divide tp_size {tp}; choose one that does"
+        )
+    if attention_cp > 1:
+        keep("attn_cp_size", attention_cp, settings.attn_cp_size)
     ep = settings.ep_size or (tp if settings.enable_ep_moe else 1)
     deepep = settings.moe_a2a_backend == "deepep"
     if deepep:
@@ -247,9 +255,12 @@ def resolve(settings: SGLangSettings, spec: ModelSpec, node: Node) -> ResolvedSe
         dp_size=dp,
         replicas=dp if attention_dp == 1 else 1,
         attention_dp_size=attention_dp,
+        attention_cp_size=attention_cp,
         ep_size=ep,
         dense_tp_size=settings.moe_dense_tp_size or tp,
         head_tp_size=tp // attention_dp if settings.enable_dp_lm_head else tp,
+        moe_a2a_backend=settings.moe_a2a_backend or "none",
+        moe_runner_backend=settings.moe_runner_backend or "auto",
         context_length=context,
         mem_fraction_static=fraction,
         chunked_prefill_size=chunk,
@@ -367,6 +378,7 @@ def _prefill_inputs(
         nvidia=accelerator.vendor in ("nvidia", "unknown"),
         pp_size=sizes[1],
         dp_attention=sizes[3] > 1,
+        context_parallel=(settings.attn_cp_size or 1) > 1,
         a2a_backend=settings.moe_a2a_backend or "none",
         speculative=algorithm is not None,
         lora=bool(settings.enable_lora),

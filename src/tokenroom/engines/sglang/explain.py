@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tokenroom.engines.policy import Estimate
+from tokenroom.engines.ledger_lines import estimated, exact, weight_parts
 from tokenroom.engines.sglang.taken import LOADING_BYTES
-from tokenroom.memory.ledger import Confidence, Line
+from tokenroom.memory.ledger import Line
 
 if TYPE_CHECKING:
     from tokenroom.engines.sglang.plan import SGLangPlan
@@ -25,28 +25,28 @@ def _lines(plan: SGLangPlan) -> Iterator[Line]:
     index = plan.governing
     stage, part = plan.stages[index], plan.parts[index]
     accelerator = plan.deployment.node.accelerator
-    yield _exact(
+    yield exact(
         "total",
         stage.total_bytes,
         "total memory that torch.cuda.mem_get_info reports",
         {"accelerator": accelerator.name},
         accelerator.sources.get("memory_bytes", "accelerator catalogue"),
     )
-    yield _exact(
+    yield exact(
         "context",
         stage.context_bytes,
         "CUDA context and communicators, and what other processes hold",
         {"tp_size": resolved.tp_size, "pp_size": resolved.pp_size},
         "measured; see tokenroom.memory.process_context",
     )
-    yield _exact(
+    yield exact(
         "free_before_load",
         part.free_before_bytes,
         "total - context: pre_model_load_memory",
         {},
         "SGLang distributed/bootstrap.py measure_pre_model_load_memory",
     )
-    yield _exact(
+    yield exact(
         "weights",
         stage.weights_bytes,
         "sum of the parts the rank holds",
@@ -58,19 +58,16 @@ def _lines(plan: SGLangPlan) -> Iterator[Line]:
             "quantization": plan.deployment.spec.quantization or "none",
         },
         plan.deployment.spec.source or "the model's configuration",
-        tuple(
-            _exact(f"weights.{name}", num_bytes, "", {}, "")
-            for name, num_bytes in stage.weights.items()
-        ),
+        parts=weight_parts(stage.weights),
     )
-    yield _exact(
+    yield exact(
         "loading",
         LOADING_BYTES,
         "kernels and segments that loading leaves beside the weights",
         {},
         "measured; see tokenroom.engines.sglang.taken",
     )
-    yield _exact(
+    yield exact(
         "slack",
         part.slack_bytes,
         "free_before_load x (1 - mem_fraction_static)",
@@ -81,7 +78,7 @@ def _lines(plan: SGLangPlan) -> Iterator[Line]:
         _PROFILE,
     )
     if part.reserved_bytes:
-        yield _exact(
+        yield exact(
             "multimodal_reserve",
             part.reserved_bytes,
             "SGLANG_VLM_CACHE_SIZE_MB",
@@ -89,7 +86,7 @@ def _lines(plan: SGLangPlan) -> Iterator[Line]:
             "SGLang mem_cache/kv_cache_configurator.py mm_runtime_reservation_gb",
         )
     if part.states is not None:
-        yield _exact(
+        yield exact(
             "states",
             part.states.num_bytes,
             "(slots + padding) x state of a request, and what drafting keeps",
@@ -100,7 +97,7 @@ def _lines(plan: SGLangPlan) -> Iterator[Line]:
             },
             "SGLang mem_cache/kv_cache_configurator.py _handle_max_mamba_cache",
         )
-    yield _exact(
+    yield exact(
         "token_budget",
         part.token_bytes,
         "free_before_load - weights - loading - slack - reserves - states",
@@ -110,7 +107,7 @@ def _lines(plan: SGLangPlan) -> Iterator[Line]:
     cells: dict[str, object] = {
         f"{cell.num_layers} {cell.kind}": cell.key_bytes + cell.value_bytes for cell in part.cells
     }
-    yield _exact(
+    yield exact(
         "kv_pool",
         stage.kv_pool_bytes,
         "max_total_num_tokens x bytes a token; tokens = token_budget // bytes a token, in whole "
@@ -124,53 +121,20 @@ def _lines(plan: SGLangPlan) -> Iterator[Line]:
         },
         "SGLang model_executor/pool_configurator.py",
     )
-    yield _exact(
+    yield exact(
         "buffers",
         stage.buffers_bytes,
         "(max_running_requests + 1) x (context_length + 4) x 4",
         {"max_running_requests": plan.running, "context_length": resolved.context_length},
         "SGLang mem_cache/memory_pool.py ReqToTokenPool",
     )
-    yield _estimated("cuda_graphs", stage.cuda_graphs, "graphs captured after the pools")
-    yield _estimated("non_torch", stage.non_torch, "kernels and workspaces after the pools")
-    yield _estimated("activation_peak", stage.activation, "widest moment of the largest prefill")
-    yield _exact(
+    yield estimated("cuda_graphs", stage.cuda_graphs, "graphs captured after the pools")
+    yield estimated("non_torch", stage.non_torch, "kernels and workspaces after the pools")
+    yield estimated("activation_peak", stage.activation, "widest moment of the largest prefill")
+    yield exact(
         "free",
         stage.free_bytes,
         "what nobody takes; negative when the largest prefill finds no room",
         {},
         "",
-    )
-
-
-def _exact(
-    key: str,
-    num_bytes: int,
-    formula: str,
-    values: Mapping[str, object],
-    source: str,
-    parts: tuple[Line, ...] = (),
-) -> Line:
-    return Line(
-        key=key,
-        num_bytes=num_bytes,
-        low_bytes=num_bytes,
-        high_bytes=num_bytes,
-        formula=formula,
-        values=values,
-        source=source,
-        parts=parts,
-    )
-
-
-def _estimated(key: str, estimate: Estimate, formula: str) -> Line:
-    return Line(
-        key=key,
-        num_bytes=estimate.num_bytes,
-        confidence=Confidence.ESTIMATED,
-        low_bytes=estimate.low_bytes,
-        high_bytes=estimate.high_bytes,
-        formula=formula,
-        values=dict(estimate.terms),
-        source=estimate.source,
     )

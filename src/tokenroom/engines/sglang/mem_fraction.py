@@ -96,7 +96,7 @@ def _reserve_by_work(inputs: ReserveInputs, rules: VersionRules) -> float:
     reserve += _graph_reserve(inputs, rules)
     if inputs.memory_mib > _SINCE_60_GIB_MIB:
         reserve = max(reserve, _LEAST_RESERVE_MIB)
-    if not rules.since(0, 5, 14):
+    if rules.draft_reserve:
         reserve += _draft_reserve(inputs, rules)
     if inputs.prefill_graphs and not rules.since(0, 5, 7) and rules.since(0, 5, 6):
         reserve += inputs.prefill_max_tokens // 4

@@ -168,7 +168,9 @@ class SGLangPlan:
             windowed = cell.kind == "sliding_window" and pools.window_tokens is not None
             tokens = pools.window_tokens if windowed else pools.max_total_num_tokens
             rows = (tokens or 0) + page
-            keys += rows * (cell.num_layers * cell.key_bytes + cell.index_bytes)
+            keys += rows * cell.num_layers * cell.key_bytes
+            if self.resolved.rules.since(0, 5, 4):  # before, the log left the selector's keys out
+                keys += rows * cell.index_bytes
             values += rows * cell.num_layers * cell.value_bytes
         if is_compressed(self.deployment.spec.layers):  # one pool, not a row a token in each layer
             keys, values = memory.kv_pool_bytes, 0
@@ -187,8 +189,8 @@ class SGLangPlan:
 
     @property
     def drafts_loaded_first(self) -> bool:
-        """Draft weights are loaded, and counted, before the pools are sized (from 0.5.14)."""
-        return self.resolved.rules.since(0, 5, 14)
+        """Draft weights are loaded, and counted, before the pools are sized."""
+        return self.resolved.rules.drafts_loaded_first
 
     @cached_property
     def engine_figures(self) -> Mapping[str, int]:
@@ -277,6 +279,21 @@ class SGLangPlan:
         before = self.parts[self.stages.index(stage)].free_before_bytes
         missing = max(0, -stage.free_bytes)
         return max(_STEP, self.resolved.mem_fraction_static - missing / before - _STEP)
+
+    def tokens_of_loaded(self, before_bytes: int, after_bytes: int) -> int | None:
+        """Tokens of the pool where that much is free before and after the weights are loaded.
+
+        None for several stages, of which one figure says too little, and where the log's figure is
+        not yet less the draft's weights.
+        """
+        from tokenroom.engines.sglang.stage_pools import pools_of_free  # it fills in this plan
+
+        resolved = self.resolved
+        if len(self.parts) > 1 or (self.drafts_loaded_first and "draft" in self.stages[0].weights):
+            return None
+        part = pools_of_free(self.deployment, 0, before_bytes, after_bytes)
+        pools = smallest_pools((part,), resolved.max_total_tokens, resolved.page_size)
+        return pools.max_total_num_tokens
 
     def requests_of(self, tokens: int) -> int:
         """How many requests of that length the pools of all copies hold at once.

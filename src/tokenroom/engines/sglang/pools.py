@@ -174,7 +174,8 @@ def max_running_requests(
         _FEWEST_REQUESTS,
     )
     if asked is None:
-        found = min(estimate, tokens // 2)
+        spare = 0 if rules.since(0, 4, 7) else 1  # the table of requests had one row more
+        found = min(estimate + spare, tokens // 2)
     else:
         found = max(1, asked // attention_dp_size)
         if rules.since(0, 5, 10):

@@ -56,6 +56,7 @@ class PrefillGraphInputs:
         nvidia: The GPU runs CUDA.
         pp_size: Pipeline stages.
         dp_attention: Attention is data-parallel.
+        context_parallel: Ranks share the tokens of a prefill.
         a2a_backend: ``--moe-a2a-backend``.
         speculative: Tokens are drafted.
         lora: Adapters are served.
@@ -71,6 +72,7 @@ class PrefillGraphInputs:
     nvidia: bool = True
     pp_size: int = 1
     dp_attention: bool = False
+    context_parallel: bool = False
     a2a_backend: str = "none"
     speculative: bool = False
     lora: bool = False
@@ -95,6 +97,7 @@ def captures_prefill(spec: ModelSpec, inputs: PrefillGraphInputs, rules: Version
         spec.architecture in _NOT_PIECEWISE_TO_0_5_12 and not rules.since(0, 5, 13),
         inputs.speculative and not rules.since(0, 5, 12),
         inputs.dp_attention,
+        inputs.context_parallel,
         inputs.torch_compile,
         inputs.pp_size > 1,
         inputs.a2a_backend != "none",
@@ -124,6 +127,7 @@ def _breakable(spec: ModelSpec, inputs: PrefillGraphInputs, rules: VersionRules)
         inputs.pp_size > 1 and not older,
         inputs.two_batch_overlap,
         inputs.a2a_backend not in _BREAKABLE_A2A,
+        inputs.context_parallel,
         inputs.multimodal and spec.architecture not in _MULTIMODAL_ALLOWED,
     )
     return not any(refused)

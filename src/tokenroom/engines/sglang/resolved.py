@@ -23,9 +23,13 @@ class ResolvedSettings:
         dp_size: As the engine holds it.
         replicas: Whole copies of the engine (``dp_size`` without DP attention).
         attention_dp_size: Copies of attention inside a tensor-parallel group.
+        attention_cp_size: Ranks that share the tokens of a prefill, each with whole weights of
+            attention for its heads.
         ep_size: Ranks that experts are dealt to.
         dense_tp_size: Ranks that dense blocks are divided over.
         head_tp_size: Ranks that the head is divided over.
+        moe_a2a_backend: How experts on other ranks are reached, ``"none"`` for plain collectives.
+        moe_runner_backend: Kernels of experts, ``"auto"`` where none were chosen.
         context_length: Longest sequence.
         mem_fraction_static: Share for weights and pools.
         chunked_prefill_size: Tokens of a chunk in one copy of attention, -1 when not chunked.
@@ -69,9 +73,12 @@ class ResolvedSettings:
     dp_size: int
     replicas: int
     attention_dp_size: int
+    attention_cp_size: int
     ep_size: int
     dense_tp_size: int
     head_tp_size: int
+    moe_a2a_backend: str
+    moe_runner_backend: str
     context_length: int
     mem_fraction_static: float
     chunked_prefill_size: int
@@ -107,8 +114,8 @@ class ResolvedSettings:
 
     @property
     def attention_tp_size(self) -> int:
-        """Ranks that attention heads are divided over."""
-        return self.tp_size // self.attention_dp_size
+        """Ranks that attention heads are divided over (``compute_dp_attention_world_info``)."""
+        return self.tp_size // self.attention_dp_size // self.attention_cp_size
 
     @property
     def drafts_with_model(self) -> bool:

@@ -4,20 +4,26 @@ Read in ``server_args.py`` (to 0.5.18), ``arg_groups/memory_hook.py`` and
 ``arg_groups/cuda_graph_hook.py`` (from 0.5.19), ``model_executor/model_runner.py``,
 ``model_runner_kv_cache_mixin.py`` and ``pool_configurator.py`` of 33 versions from 0.3.6 to 0.5.23.
 A version between two of them takes the rules of the one before it.
+
+Between two releases ``main`` passes through states that no release has. A build of it is named by
+the release it led to and its day, ``0.5.14.dev20260618``: it has that release's rules but for the
+commits of :data:`_COMMITS` that came later.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from tokenroom.errors import DeploymentError, shown
 
 _OLDEST: Final = (0, 3, 6)
 _RELEASE: Final = re.compile(r"\d+(\.\d+)+")
+_DAILY: Final = re.compile(r"(\d+(?:\.\d+)+)\.dev(\d{8})(?:\+\w+)?")
 NEWEST_VERSION: Final = "0.5.23"
 """The newest SGLang whose sources were read."""
 
@@ -124,6 +130,9 @@ class VersionRules:
         tiers: Defaults by size of the card, smallest first.
         prefill_graphs_by_default: Prefill graphs are captured unless switched off; before, only
             when switched on.
+        draft_reserve: A flat size is kept free for a draft model, its pool and its graphs.
+        draft_cells_charged: A token is charged the cells of the draft's own pool.
+        drafts_loaded_first: Draft weights are loaded, and counted, before the pools are sized.
     """
 
     version: tuple[int, ...]
@@ -132,20 +141,62 @@ class VersionRules:
     vision: VisionRule
     tiers: tuple[Tier, ...]
     prefill_graphs_by_default: bool
+    draft_reserve: bool
+    draft_cells_charged: bool
+    drafts_loaded_first: bool
 
     def since(self, *version: int) -> bool:
         """Whether these are the rules of that version or a later one."""
         return self.version >= version
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A commit of ``main`` that changed rules, for builds between two releases.
+
+    Attributes:
+        release: Numbers of the first release that has it.
+        day: When it was merged.
+        before: What the rules were until then.
+        source: Pull request and commit.
+    """
+
+    release: tuple[int, ...]
+    day: date
+    before: dict[str, Any]
+    source: str
+
+
+_COMMITS: Final = (
+    Commit(
+        release=(0, 5, 14),
+        day=date(2026, 6, 12),
+        before={"draft_reserve": True, "draft_cells_charged": False},
+        source="sgl-project/sglang pull 23862, 75998d0421",
+    ),
+    Commit(
+        release=(0, 5, 14),
+        day=date(2026, 6, 22),
+        before={"drafts_loaded_first": False},
+        source="sgl-project/sglang pull 28855, 0c065671c9",
+    ),
+)
+"""Merged for good; pull 28683 was taken back on the day it was merged."""
+
+
 def version_numbers(text: str) -> tuple[int, ...]:
     """``"0.4.8.post1"`` as ``(0, 4, 8, 1)``; a development version counts as its release."""
-    return tuple(int(part) for part in re.findall(r"\d+", text.split("+")[0].split("-")[0])[:4])
+    release = text.split("+")[0].split("-")[0].split(".dev")[0]
+    return tuple(int(part) for part in re.findall(r"\d+", release)[:4])
 
 
 @lru_cache(maxsize=64)
 def rules_for(text: str | None) -> VersionRules:
-    """The rules of a version; the newest read when none is named."""
+    """The rules of a version; the newest read when none is named.
+
+    Raises:
+        DeploymentError: It is no version, or older than any whose rules are known.
+    """
     name = text or NEWEST_VERSION
     if not _RELEASE.match(name):
         raise DeploymentError(
@@ -163,11 +214,43 @@ def rules_for(text: str | None) -> VersionRules:
         vision = VisionRule.TENTH
     else:
         vision = VisionRule.BY_TOWER
-    return VersionRules(
+    rules = VersionRules(
         version=version,
         name=name,
         fraction=_fraction_rule(version),
         vision=vision,
         tiers=_tiers(version),
         prefill_graphs_by_default=version >= (0, 5, 10),
+        draft_reserve=version < (0, 5, 14),
+        draft_cells_charged=version >= (0, 5, 14),
+        drafts_loaded_first=version >= (0, 5, 14),
     )
+    return _as_of(_day(name), rules)
+
+
+def _day(name: str) -> date | None:
+    """The day of a build of ``main``, None for a release.
+
+    Raises:
+        DeploymentError: The eight digits are no date.
+    """
+    match = _DAILY.fullmatch(name)
+    if match is None:
+        return None
+    try:
+        return date.fromisoformat(match[2])
+    except ValueError:
+        raise DeploymentError(
+            f"version is {shown(name)}, and {match[2]} is no date; write a build of main by the "
+            f"release it led to and its day, such as 0.5.14.dev20260618"
+        ) from None
+
+
+def _as_of(day: date | None, rules: VersionRules) -> VersionRules:
+    """A release's rules without the commits that came after a day."""
+    if day is None:
+        return rules
+    for commit in _COMMITS:
+        if rules.version[:3] == commit.release and day < commit.day:
+            rules = replace(rules, **commit.before)
+    return rules

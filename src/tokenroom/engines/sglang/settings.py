@@ -30,11 +30,13 @@ class SGLangSettings:
     dp_size: int | None = None
     ep_size: int | None = None
     attn_dp_size: int | None = None
+    attn_cp_size: int | None = None
     enable_dp_attention: bool | None = None
     enable_dp_lm_head: bool | None = None
     enable_ep_moe: bool | None = None
     moe_dense_tp_size: int | None = None
     moe_a2a_backend: str | None = None
+    moe_runner_backend: str | None = None
     context_length: int | None = None
     mem_fraction_static: float | None = None
     max_running_requests: int | None = None

@@ -15,14 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from tokenroom.engines.sglang.storage import AS_STORED, Storage, fp4_expert_tensors
 from tokenroom.errors import DeploymentError
 from tokenroom.memory.caching_allocator import allocated_bytes
 from tokenroom.memory.kept_types import is_created_plain, kept_type, router_tensors, value_twin
 from tokenroom.memory.layer_tensors import (
-    NO_PADDING,
-    ExpertPadding,
     Tensor,
-    TritonLayout,
     expert_tensors,
     fused_name,
     linear_tensors,
@@ -30,7 +28,7 @@ from tokenroom.memory.layer_tensors import (
     plain_tensors,
 )
 from tokenroom.memory.weights import Component, component_of, kv_heads_of, local_weight
-from tokenroom.models.quantization import dtype_bytes
+from tokenroom.models.quantization import dtype_bytes, schemes
 from tokenroom.models.spec import (
     LatentAttention,
     Layer,
@@ -51,8 +49,7 @@ _TABLE_BYTES: Final = 4
 _WITHOUT_TABLES: Final = frozenset({"gemma3_text"})
 """Model types that rotate by frequencies and keep no table (``models/gemma3_causal.py``)."""
 
-_BLACKWELL: Final = 10
-_HOPPER: Final = 9
+_OUTPUT_A: Final = "self_attn.o_a_proj"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,31 +120,14 @@ def stage_layers(num_layers: int, layout: RankLayout) -> range:
     return range(start, start + sizes[rank])
 
 
-def expert_padding(compute_capability: tuple[int, int] | None) -> ExpertPadding:
-    """What MXFP4 kernels round experts up to (``layers/quantization/mxfp4.py``).
-
-    FlashInfer's on Blackwell pads to 256; Hopper runs Triton's swizzled layout; others keep
-    multiples of 64.
-    """
-    if compute_capability is None:
-        return ExpertPadding(hidden=256, intermediate=256)
-    if compute_capability[0] == _HOPPER:
-        return ExpertPadding(triton=TritonLayout.SWIZZLED)
-    if compute_capability[0] >= _BLACKWELL:
-        return ExpertPadding(hidden=256, intermediate=256)
-    return NO_PADDING
-
-
 class _Builder:
     """Lists the tensors of one rank."""
 
-    def __init__(
-        self, spec: ModelSpec, layout: RankLayout, dtype: str, padding: ExpertPadding
-    ) -> None:
+    def __init__(self, spec: ModelSpec, layout: RankLayout, dtype: str, storage: Storage) -> None:
         self.spec = spec
         self.layout = layout
         self.dtype = dtype
-        self.padding = padding
+        self.storage = storage
 
     def local(self, weight: Weight, component: Component, kv_heads: int) -> Weight:
         layout = self.layout
@@ -173,7 +153,7 @@ class _Builder:
             key: _Merge
             if weight.expert:
                 key = (component, "experts", "", None, 0)
-            elif weight.scheme is None or is_created_plain(self.spec, weight):
+            elif self.is_plain(weight):
                 apart = -1 if merges(weight) else number
                 kept = kept_type(self.spec, weight, self.dtype)
                 key = (component, fused_name(weight), kept, None, apart)
@@ -183,13 +163,26 @@ class _Builder:
         found: Parts = []
         for (component, module, kept, scheme, _), pieces in merged.items():
             if module == "experts" and pieces[0].expert:
-                tensors = expert_tensors(pieces, self.dtype, self.padding)
+                tensors = self.experts(pieces)
             elif scheme is None:
                 tensors = plain_tensors(pieces, kept)
             else:
                 tensors = linear_tensors(pieces, self.dtype)
             found += [(component, tensor) for tensor in tensors]
         return found
+
+    def is_plain(self, weight: Weight) -> bool:
+        """Whether a weight is kept in a plain type."""
+        if weight.scheme is None or is_created_plain(self.spec, weight):
+            return True
+        return self.storage.plain_output and weight.name.endswith(_OUTPUT_A)
+
+    def experts(self, pieces: Sequence[Weight]) -> list[Tensor]:
+        """The routed experts of a layer."""
+        scheme, scales = pieces[0].scheme, self.storage.fp4_scales
+        if scales is None or scheme is None or schemes.family(scheme) != schemes.MXFP4:
+            return expert_tensors(pieces, self.dtype, self.storage.padding)
+        return fp4_expert_tensors(pieces, scales)
 
     def layer(self, layer: Layer, section: str = "layers") -> Parts:
         """Tensors of one block, with the halves of ``kv_b_proj`` that latent attention keeps.
@@ -231,7 +224,7 @@ def rank_weights(
     dtype: str,
     towers: bool = True,
     mtp: bool = False,
-    padding: ExpertPadding = NO_PADDING,
+    storage: Storage = AS_STORED,
     cpu_offload_bytes: int = 0,
     shared_ends: bool = False,
 ) -> RankWeights:
@@ -243,7 +236,7 @@ def rank_weights(
         dtype: ``--dtype`` resolved.
         towers: Vision and audio encoders are loaded.
         mtp: Only the multi-token-prediction blocks: the draft that shares the rest.
-        padding: See :func:`expert_padding`.
+        storage: How the kernels want them kept.
         cpu_offload_bytes: Parameters of blocks kept in host memory, first block first.
         shared_ends: Embedding and head are those of the target model (a draft's).
 
@@ -251,7 +244,7 @@ def rank_weights(
         DeploymentError: A dimension does not divide over the ranks.
         QuantizationError: A weight has a type that is not known.
     """
-    key = (layout, dtype, towers, mtp, padding, cpu_offload_bytes, shared_ends)
+    key = (layout, dtype, towers, mtp, storage, cpu_offload_bytes, shared_ends)
     known = _CACHE.get(id(spec))
     if known is None:
         known = _CACHE[id(spec)] = {}
@@ -262,7 +255,7 @@ def rank_weights(
     return result
 
 
-_Key: TypeAlias = tuple[RankLayout, str, bool, bool, ExpertPadding, int, bool]
+_Key: TypeAlias = tuple[RankLayout, str, bool, bool, Storage, int, bool]
 _CACHE: Final[dict[int, dict[_Key, RankWeights]]] = {}
 
 
@@ -272,11 +265,11 @@ def _rank_weights(
     dtype: str,
     towers: bool,
     mtp: bool,
-    padding: ExpertPadding,
+    storage: Storage,
     cpu_offload_bytes: int,
     shared_ends: bool,
 ) -> RankWeights:
-    builder = _Builder(spec, layout, dtype, padding)
+    builder = _Builder(spec, layout, dtype, storage)
     components: Counter[str] = Counter()
     sizes: list[int] = []
     offloaded = 0
@@ -304,7 +297,7 @@ def _rank_weights(
             components[component.value] += num_bytes
             sizes += [tensor.num_bytes] * tensor.times
     bare = mtp or spec.model_type in _WITHOUT_TABLES
-    tables = [] if bare else [table_bytes(table) for table in spec.rotary]
+    tables = [] if bare else [table_bytes(table) for table in spec.rotary] * storage.tables
     total = components.total() + sum(tables)
     allocated = allocated_bytes(sizes + tables)
     if tables:
