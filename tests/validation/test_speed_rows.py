@@ -98,6 +98,16 @@ def test_a_command_decides_where_it_is_given() -> None:
     assert flags["tpot_ms"].predicted == eager.predicted
 
 
+def test_sizes_and_precision_hold_beside_flags() -> None:
+    flags = {**ROW, "flags": {"max_num_seqs": 64}}
+    halves = by_quantity(found_in({**flags, "gpus": 2, "tp": 2}))["tpot_ms"]
+    copies = by_quantity(found_in({**flags, "gpus": 2, "tp": 1, "dp": 2}))["tpot_ms"]
+    assert halves.gpus == copies.gpus == 2
+    assert halves.predicted < copies.predicted
+    small = by_quantity(found_in({**flags, "precision": "int4"}))["tpot_ms"]
+    assert small.predicted < by_quantity(found_in(flags))["tpot_ms"].predicted
+
+
 def test_total_and_per_gpu_are_compared_alike() -> None:
     common = {**ROW, "gpus": 2, "tp": 2}
     total = {**common, "stat": "total", "reported": {"output_tokens_per_s": 6000.0}}

@@ -78,7 +78,7 @@ VALIDATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "按每 GPU 输出对部署排序（Kendall's tau）",
     ),
     "validate.speed_all": ("all", "全部"),
-    "validate.speed_max": ("at most", "最大负载"),
+    "validate.speed_max": ("max load", "最大负载"),
     "validate.reasons": ("{reason} ({count}): {ids}", "{reason}（{count}）：{ids}"),
     "validate.and_more": ("{ids}, and {count} more", "{ids} 等，另有 {count} 个"),
     "validate.remarks": ("Remarks", "说明"),

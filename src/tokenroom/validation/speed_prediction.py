@@ -60,6 +60,16 @@ _ENGINES: Final[Mapping[str, str]] = {
 }
 """Engine of rows -> its name in :mod:`tokenroom.performance`."""
 
+_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "vllm": (
+        *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"),
+        "kv_cache_dtype",
+    ),
+    "sglang": ("tp", "pp", "dp", "kv_cache_dtype"),
+    "tensorrt-llm": ("tp", "pp"),
+}
+"""What each engine's flags call the sizes and the type of cache of a load, in that order."""
+
 _KEPT_BYTES: Final = 3 * GIB  # beside weights and cache
 _LLAMA_UBATCH: Final = 512
 _REACHED: Final = 0.7
@@ -193,24 +203,35 @@ class SpeedPredictor:
     def _fitted(
         self, row: Row, load: MeasuredLoad, spec: ModelSpec, accelerator: Accelerator
     ) -> FitResult:
+        version = engine_version(row)
+        engine = row.engine if version is None else f"{row.engine}@{version}"
         if row.command is not None or row.flags:
-            prediction = self._predictor.predict(replace(row, reported={}))
+            prediction = self._predictor.predict(_with_sizes(row, load))
             if prediction.result is None:
                 raise RowError(prediction.reason)
-            if prediction.cache_only:
-                raise RowError(prediction.note)
-            return prediction.result
-        version = engine_version(row)
+            deployment = prediction.result.deployment
+            if load.precision is None or deployment.spec.quantization == spec.quantization:
+                return prediction.result
+            gpus = deployment.node.count
+            return fit(spec, accelerator, gpus=gpus, engine=engine, settings=deployment.asked)
         sizes: dict[str, Any] = {"tp": load.tp, "pp": load.pp, "dp": load.dp}
         return fit(
             spec,
             accelerator,
             gpus=row.gpus,
-            engine=row.engine if version is None else f"{row.engine}@{version}",
+            engine=engine,
             ep=True if (load.ep or 1) > 1 else None,
             kv=load.kv_dtype,
             **{name: size for name, size in sizes.items() if size is not None},
         )
+
+
+def _with_sizes(row: Row, load: MeasuredLoad) -> Row:
+    """The row with sizes and type of cache that its load states among its flags."""
+    stated = (load.tp, load.pp, load.dp, load.kv_dtype)
+    named = zip(_FLAGS.get(row.engine, ()), stated, strict=False)
+    flags = {name: value for name, value in named if value is not None}
+    return replace(row, flags={**flags, **row.flags}, reported={})
 
 
 def _benched(
