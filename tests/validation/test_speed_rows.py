@@ -169,6 +169,21 @@ def test_all_requests_at_once_have_a_throughput_alone() -> None:
     assert "hangs on how many requests" in found.unpredicted[0].reason
 
 
+def test_requests_at_a_rate_are_as_many_clients_as_send_so_many() -> None:
+    load = {**ROW, "concurrency": None, "request_rate": 5.0, "stat": "total"}
+    load["reported"] = {"ttft_ms": 50.0, "tpot_ms": 8.0, "output_tokens_per_s": 1280.0}
+    found = found_in(load)
+    items = by_quantity(found)
+    assert items.keys() == {"ttft_ms", "tpot_ms", "output_tokens_per_s_per_user"}
+    assert "that of the rate" in found.unpredicted[0].reason
+    served = [
+        speed("llama-3.1-8b", "h100", engine="vllm@0.19.0", input_tokens=1024, concurrency=clients)
+        for clients in range(1, 20)
+    ]
+    enough = next(item for item in served if item.requests_per_second.value >= 5)
+    assert items["tpot_ms"].predicted == pytest.approx(enough.tpot_seconds.value * 1e3)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -180,7 +195,7 @@ def test_all_requests_at_once_have_a_throughput_alone() -> None:
         ({"osl": None}, "no lengths of prompt and answer"),
         ({"osl": 0}, "of 0 tokens"),
         ({"concurrency": None}, "neither concurrency nor a request_rate"),
-        ({"concurrency": None, "request_rate": 4}, "no number of clients"),
+        ({"concurrency": None, "request_rate": 4000}, "at 4000 requests a second it falls behind"),
         ({"stat": "p99"}, "the p99 of ttft_ms is not predicted"),
         ({"precision": "q9"}, "precision is 'q9'"),
         ({"reported": {"ttft_ms": 0}}, "a speed is above 0"),

@@ -129,8 +129,10 @@ def without_prediction(one: Observed, prediction: SpeedPrediction) -> str:
         return f"the {one.load.stat} of {one.name} is not predicted, its mean is"
     if reason := unfit(one.row, quantity):
         return reason
-    if quantity in OF_A_REQUEST and one.load.concurrency is None:
-        return f"{one.name} hangs on how many requests were sent at once; state concurrency"
+    if one.load.concurrency is None and quantity not in prediction.values:
+        if quantity in OF_A_REQUEST:
+            return f"{one.name} hangs on how many requests were sent at once; state concurrency"
+        return f"{one.name} is that of the rate at which requests came"
     if quantity not in prediction.values:
         return f"{one.name} is not predicted of this load"
     said = one.load.stat in ("total", "per_gpu")

@@ -26,7 +26,7 @@ from tokenroom.performance.load import Load, Speed, tpot_range, ttft_range
 from tokenroom.performance.load import speed as load_speed
 from tokenroom.performance.operators import step_operators
 from tokenroom.performance.work import Kind, Layout, StepWork
-from tokenroom.serving_speed import Range, speed_of
+from tokenroom.serving_speed import Range, ServingSpeed, speed_of
 from tokenroom.serving_terms import check_engine
 from tokenroom.units import GIB
 from tokenroom.validation.circumstances import (
@@ -130,13 +130,8 @@ class SpeedPredictor:
             raise RowError("the row states no lengths of prompt and answer (isl, osl)")
         if not load.input_tokens or not load.output_tokens:
             raise RowError("its prompt or answer (isl, osl) is of 0 tokens")
-        if load.concurrency is None and load.request_rate != math.inf:
-            raise RowError(
-                "the row states no number of clients (concurrency); what a rate of requests "
-                "keeps in flight is not predicted"
-                if load.request_rate is not None
-                else "the row states neither concurrency nor a request_rate of inf"
-            )
+        if load.concurrency is None and load.request_rate is None:
+            raise RowError("the row states neither concurrency nor a request_rate")
         run = circumstances(row) if not row.flags and row.command is None else None
         if run is None:
             return self._as_configured(row, load, spec, accelerator)
@@ -160,13 +155,10 @@ class SpeedPredictor:
         """By the engine's own settings: what the flags leave open is at its default."""
         check_engine(row.engine)
         result = self._fit(row, load, spec, accelerator)
-        served = speed_of(
-            result,
-            input_tokens=load.input_tokens or 1,
-            output_tokens=load.output_tokens or 1,
-            concurrency=load.concurrency,
-            acceptance=load.acceptance,
-        )
+        if load.concurrency is None and load.request_rate not in (None, math.inf):
+            served = _at_rate(result, load)
+        else:
+            served = _with_clients(result, load, load.concurrency)
         values = served_quantities(
             input_tokens=load.input_tokens or 1,
             output_tokens=load.output_tokens or 1,
@@ -179,7 +171,7 @@ class SpeedPredictor:
             spec=result.deployment.spec,
             accelerator=accelerator,
             accelerators=served.gpus,
-            values=values if load.concurrency is not None else _only_throughput(values),
+            values=_told_by(load, values),
         )
 
     def _fit(
@@ -224,6 +216,39 @@ class SpeedPredictor:
             kv=load.kv_dtype,
             **{name: size for name, size in sizes.items() if size is not None},
         )
+
+
+def _with_clients(result: FitResult, load: MeasuredLoad, clients: int | None) -> ServingSpeed:
+    return speed_of(
+        result,
+        input_tokens=load.input_tokens or 1,
+        output_tokens=load.output_tokens or 1,
+        concurrency=clients,
+        acceptance=load.acceptance,
+    )
+
+
+def _at_rate(result: FitResult, load: MeasuredLoad) -> ServingSpeed:
+    """The fewest clients who send as many requests a second, each after its last was answered.
+
+    Requests that come at a rate have as many in flight on average (Little's law), though at times
+    more, which is left out.
+
+    Raises:
+        RowError: No number of clients that runs at once sends so many.
+    """
+    rate = load.request_rate or 0.0
+    full = _with_clients(result, load, None)
+    if (most := full.requests_per_second.value) < rate:
+        raise RowError(f"at {rate:g} requests a second it falls behind: it serves {most:.3g}")
+    low, high = 0, full.concurrency
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _with_clients(result, load, middle).requests_per_second.value < rate:
+            low = middle
+        else:
+            high = middle
+    return _with_clients(result, load, high)
 
 
 def _with_sizes(row: Row, load: MeasuredLoad) -> Row:
@@ -303,7 +328,7 @@ def _served(
         spec=spec,
         accelerator=accelerator,
         accelerators=run.layout.accelerators,
-        values=values if load.concurrency is not None else _only_throughput(values),
+        values=_told_by(load, values),
     )
 
 
@@ -314,9 +339,16 @@ def _rate(found: Speed, ttft: Range, tpot: Range, output_tokens: int) -> Range:
     return Range(rate, rate * cycles[0] / cycles[2], rate * cycles[0] / cycles[1])
 
 
-def _only_throughput(values: Mapping[str, Range]) -> dict[str, Range]:
-    """All requests are sent at once: what one of them sees hangs on how many there were."""
-    return {name: value for name, value in values.items() if name not in OF_A_REQUEST}
+def _told_by(load: MeasuredLoad, values: Mapping[str, Range]) -> Mapping[str, Range]:
+    """What a load tells.
+
+    When all requests are sent at once, what one of them sees hangs on how many there were; when
+    they come at a rate, the throughput is that rate.
+    """
+    if load.concurrency is not None:
+        return values
+    at_once = load.request_rate == math.inf
+    return {name: value for name, value in values.items() if (name in OF_A_REQUEST) != at_once}
 
 
 def _requests_held(
