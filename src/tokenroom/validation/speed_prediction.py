@@ -11,44 +11,31 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Final
 
 from tokenroom.errors import RowError, TokenroomError
 from tokenroom.fitting import FitResult, fit
 from tokenroom.hardware.accelerator import Accelerator
-from tokenroom.memory.kv_cache import request_bytes
-from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.spec import ModelSpec
-from tokenroom.performance.efficiency import bandwidth_of, peak_flops
 from tokenroom.performance.llama_cpp import engine_of
-from tokenroom.performance.load import Load, Speed, tpot_range, ttft_range
-from tokenroom.performance.load import speed as load_speed
-from tokenroom.performance.operators import step_operators
-from tokenroom.performance.work import Kind, Layout, StepWork
+from tokenroom.performance.load import tpot_range, ttft_range
+from tokenroom.performance.work import Layout
 from tokenroom.serving_speed import Range, ServingSpeed, speed_of
 from tokenroom.serving_terms import check_engine
-from tokenroom.units import GIB
-from tokenroom.validation.circumstances import (
-    Circumstances,
-    circumstances,
-    llama_cpp_build,
-    model_name,
-)
+from tokenroom.validation.circumstances import circumstances, llama_cpp_build, model_name
 from tokenroom.validation.commands import engine_version
+from tokenroom.validation.hardware_bounds import beats_hardware
 from tokenroom.validation.measured_load import MeasuredLoad
 from tokenroom.validation.measurements import Measurement
 from tokenroom.validation.prediction import Predictor
+from tokenroom.validation.published_run import published_values
 from tokenroom.validation.rows import UNNAMED, Row
 from tokenroom.validation.speed_quantities import (
     DECODE,
-    ITL,
-    OF_A_REQUEST,
     PREFILL,
-    TPOT,
-    TTFT,
     compared_as,
     served_quantities,
+    told_by,
 )
 from tokenroom.validation.stored_weights import stored_as
 
@@ -70,12 +57,7 @@ _FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What each engine's flags call the sizes and the type of cache of a load, in that order."""
 
-_KEPT_BYTES: Final = 3 * GIB  # beside weights and cache
 _LLAMA_UBATCH: Final = 512
-_REACHED: Final = 0.7
-"""Share of the arithmetic peak that no run of matrices has been seen above."""
-_DECODED: Final = 0.9
-"""Mean context over the prompt's length, at the least: lengths from 80% of the nominal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +118,15 @@ class SpeedPredictor:
         if run is None:
             return self._as_configured(row, load, spec, accelerator)
         observed = {compared_as(item.name): item.value for item in found.observed}
-        if _beats_hardware(load, run, spec, accelerator, observed):
+        if beats_hardware(load, run, spec, accelerator, observed):
             raise RowError("faster than the hardware allows: speculation or cached prompts")
-        return _served(row, load, run, spec, accelerator)
+        values = published_values(load, run, spec, accelerator, _ENGINES[row.engine])
+        return SpeedPrediction(
+            spec=spec,
+            accelerator=accelerator,
+            accelerators=run.layout.accelerators,
+            values=told_by(load, values),
+        )
 
     def _spec(self, name: str, precision: str | None, engine: str) -> ModelSpec:
         key = (name, precision, engine)
@@ -171,7 +159,7 @@ class SpeedPredictor:
             spec=result.deployment.spec,
             accelerator=accelerator,
             accelerators=served.gpus,
-            values=_told_by(load, values),
+            values=told_by(load, values),
         )
 
     def _fit(
@@ -287,132 +275,3 @@ def _benched(
     if not values:
         raise RowError("the row states no length of the test (isl, osl)")
     return SpeedPrediction(spec=spec, accelerator=accelerator, accelerators=1, values=values)
-
-
-def _served(
-    row: Row, load: MeasuredLoad, run: Circumstances, spec: ModelSpec, accelerator: Accelerator
-) -> SpeedPrediction:
-    """A replica under the circumstances of its source."""
-    isl = round((load.input_tokens or 1) * run.length_share)
-    osl = round((load.output_tokens or 1) * run.length_share)
-    held = _requests_held(run, spec, accelerator, isl + osl)
-    running = held if run.largest_batch is None else min(run.largest_batch, held)
-    found = load_speed(
-        spec,
-        run.layout,
-        accelerator,
-        Load(
-            input_tokens=isl,
-            output_tokens=osl,
-            concurrency=load.concurrency or running * run.layout.data_parallel_size,
-            waves=run.waves,
-            lengths_vary=run.lengths_vary,
-        ),
-        engine=_ENGINES[row.engine],
-        max_num_batched_tokens=run.token_budget,
-        max_num_seqs=running,
-        admission_steps=run.admission_steps,
-        kv_dtype=run.kv_dtype,
-    )
-    ttft = Range(found.ttft_seconds, found.ttft_low_seconds, found.ttft_high_seconds)
-    tpot = Range(found.tpot_seconds, found.tpot_low_seconds, found.tpot_high_seconds)
-    values = served_quantities(
-        input_tokens=isl,
-        output_tokens=osl,
-        accelerators=run.layout.accelerators,
-        ttft_seconds=ttft,
-        tpot_seconds=tpot,
-        output_tokens_per_second=_rate(found, ttft, tpot, osl),
-    )
-    return SpeedPrediction(
-        spec=spec,
-        accelerator=accelerator,
-        accelerators=run.layout.accelerators,
-        values=_told_by(load, values),
-    )
-
-
-def _rate(found: Speed, ttft: Range, tpot: Range, output_tokens: int) -> Range:
-    """Output of the replica; its range is that of the time a request takes."""
-    cycles = [first + (output_tokens - 1) * each for first, each in zip(ttft, tpot, strict=True)]
-    rate = found.output_tokens_per_second
-    return Range(rate, rate * cycles[0] / cycles[2], rate * cycles[0] / cycles[1])
-
-
-def _told_by(load: MeasuredLoad, values: Mapping[str, Range]) -> Mapping[str, Range]:
-    """What a load tells.
-
-    When all requests are sent at once, what one of them sees hangs on how many there were; when
-    they come at a rate, the throughput is that rate.
-    """
-    if load.concurrency is not None:
-        return values
-    at_once = load.request_rate == math.inf
-    return {name: value for name, value in values.items() if (name in OF_A_REQUEST) != at_once}
-
-
-def _requests_held(
-    run: Circumstances, spec: ModelSpec, accelerator: Accelerator, tokens: int
-) -> int:
-    """Requests of one data-parallel rank that the cache holds."""
-    layout = run.layout
-    weights_bytes = _weights_bytes(spec) / layout.accelerators
-    if run.share_of_rest:
-        room = run.memory_share * (accelerator.memory_bytes - weights_bytes - _KEPT_BYTES)
-    else:
-        room = run.memory_share * accelerator.memory_bytes - weights_bytes - _KEPT_BYTES
-    one = request_bytes(
-        spec, tokens, run.kv_dtype, tensor_parallel_size=layout.tensor_parallel_size
-    )
-    return max(1, int(room * layout.pipeline_parallel_size / one))
-
-
-@lru_cache(maxsize=256)
-def _weights_bytes(spec: ModelSpec) -> float:
-    return checkpoint_weights(spec).total_bytes
-
-
-def _beats_hardware(
-    load: MeasuredLoad,
-    run: Circumstances,
-    spec: ModelSpec,
-    accelerator: Accelerator,
-    observed: Mapping[str, float],
-) -> bool:
-    """Whether a run was faster than memory or arithmetic allow one token a step."""
-    each = observed.get(TPOT, observed.get(ITL))
-    if each is None or load.concurrency is None:
-        return False
-    tpot_seconds = each / 1e3
-    copies = run.layout.data_parallel_size
-    sequences = max(1, load.concurrency // copies)
-    prompt = (load.input_tokens or 1) * _DECODED
-    work = StepWork(
-        decode_sequences=sequences,
-        decode_context_tokens=prompt,
-        other_tokens=sequences * (copies - 1),
-    )
-    operators = step_operators(spec, run.layout, work, kv_dtype=run.kv_dtype)
-    moved = sum(operator.times * operator.num_bytes for operator in operators)
-    if tpot_seconds < moved / bandwidth_of(accelerator):
-        return True
-    first = observed.get(TTFT)
-    if first is None:
-        return False
-    flops = sum(
-        operator.times * operator.flops / work.tokens
-        for operator in operators
-        if operator.kind in (Kind.GEMM, Kind.GROUPED_GEMM) and operator.name != "lm_head"
-    )
-    cycle_seconds = first / 1e3 + (load.output_tokens or 1) * tpot_seconds
-    tokens_per_second = load.concurrency * prompt / cycle_seconds
-    peak = _REACHED * peak_flops(_arithmetic(spec), accelerator)
-    return tokens_per_second * flops / copies > peak
-
-
-def _arithmetic(spec: ModelSpec) -> str:
-    """The fastest type the model's matrices run in."""
-    method = spec.quantization or ""
-    if "fp4" in method:
-        return "nvfp4"
-    return "fp8" if "fp8" in method else "bf16"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -102,3 +103,15 @@ def amounts_to(
     cycle_seconds = (first + (load.output_tokens - 1) * each) / 1e3
     found[PER_GPU] = load.concurrency * load.output_tokens / cycle_seconds / accelerators
     return found
+
+
+def told_by(load: MeasuredLoad, values: Mapping[str, Range]) -> Mapping[str, Range]:
+    """What a load tells.
+
+    When all requests are sent at once, what one of them sees hangs on how many there were; when
+    they come at a rate, the throughput is that rate.
+    """
+    if load.concurrency is not None:
+        return values
+    at_once = load.request_rate == math.inf
+    return {name: value for name, value in values.items() if (name in OF_A_REQUEST) != at_once}
