@@ -73,6 +73,7 @@ export function SpeedPanel({ question, fit, say }: Props) {
   return (
     <>
       {(refusal || answer?.reason) && <p class="refusal">{refusal || answer?.reason}</p>}
+      {!answer && !refusal && <p>{say("working")}</p>}
       <div ref={place}>
         {points.length > 0 && width > 0 && <Pareto points={points} asked={question.concurrency} width={width} say={say} />}
       </div>
@@ -188,7 +189,7 @@ export function Engines({ question, say, titles }: Props & { titles: Record<stri
   const plain = { ...question, command: "", settings: "", util: "", version: "" };
   const { answer, busy } = useAnswer(
     JSON.stringify(plain),
-    (signal) => Promise.all(ENGINES.map((engine) => beside({ ...plain, engine }, signal))),
+    (signal) => Promise.all(ENGINES.map((engine) => beside(suited(plain, engine), signal))),
     { delay: SETTLED, unreachable: say("unreachable") },
   );
   if (!answer) return <p>{say("working")}</p>;
@@ -228,6 +229,13 @@ export function Engines({ question, say, titles }: Props & { titles: Record<stri
       </table>
     </div>
   );
+}
+
+/** The question as that engine is asked it: llama.cpp divides its context among its slots. */
+function suited(question: Question, engine: string): Question {
+  if (engine !== "llama.cpp") return { ...question, engine };
+  const slots = question.concurrency;
+  return { ...question, engine, context: question.context * slots, settings: `n_parallel=${slots}` };
 }
 
 async function beside(question: Question, signal: AbortSignal): Promise<Beside> {
