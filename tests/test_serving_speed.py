@@ -1,12 +1,20 @@
 """``tokenroom.speed``: known relations between what clients see, and the ledger of a step."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 import tokenroom
+from tokenroom import find_accelerator, fit
 from tokenroom.errors import DeploymentError
-from tokenroom.serving_speed import DoesNotFitError, ServingSpeed, speed
+from tokenroom.serving_speed import (
+    DoesNotFitError,
+    ServingSpeed,
+    UsualSpeed,
+    speed,
+    usual_speed,
+)
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")
 
@@ -100,6 +108,32 @@ def test_the_budget_and_room_are_the_engines() -> None:
     assert result.terms.token_budget == settings["max_num_batched_tokens"].value
     assert result.fit.request_tokens == 1024 + 256
     assert result.requests_running == result.fit.requests_running
+
+
+def test_a_first_look_is_the_speed_of_the_requests_asked_about() -> None:
+    plain = usual_speed(fit("llama-3.1-8b", "h100", context=8192)).speed
+    assert plain is not None
+    assert plain.output_tokens_per_second == served().output_tokens_per_second
+    asked = usual_speed(
+        fit("llama-3.1-8b", "h100", context=8192, request_tokens=5000, concurrency=7)
+    ).speed
+    assert asked is not None
+    assert (asked.load.input_tokens, asked.load.output_tokens, asked.concurrency) == (4000, 1000, 7)
+    assert asked.requests_waiting == 0
+    full = usual_speed(fit("llama-3.1-8b", "h100", context=8192, concurrency=10**5)).speed
+    assert full is not None
+    assert full.requests_waiting == 0
+    assert full.at(full.concurrency + 1).requests_waiting == 1
+
+
+def test_a_first_look_where_there_is_no_speed() -> None:
+    for engine in ("transformers", "paged"):
+        assert usual_speed(fit("llama-3.1-8b", "h100", engine=engine)) == UsualSpeed(None)
+    assert usual_speed(fit("llama-3.1-70b", "4090")) == UsualSpeed(None)
+    unknown = replace(find_accelerator("h100"), key="x", flops_per_second={})
+    found = usual_speed(fit("llama-3.1-8b", unknown, context=8192))
+    assert found.speed is None
+    assert "flops_per_second of x" in str(found.reason)
 
 
 def test_what_does_not_fit_is_raised_with_its_fit() -> None:

@@ -16,20 +16,22 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from tokenroom.engines.registry import engine_named
-from tokenroom.errors import DeploymentError, shown
+from tokenroom.errors import DeploymentError, TokenroomError, shown
 from tokenroom.fitting import FitResult, fit
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.models.spec import ModelSpec
 from tokenroom.performance.load import Load, Speed
 from tokenroom.performance.load import speed as load_speed
 from tokenroom.performance.step_time import StepTime, operator_times
-from tokenroom.serving_terms import Terms, check_engine, terms_of
+from tokenroom.serving_terms import Terms, check_engine, models_speed, terms_of
 from tokenroom.step_ledger import StepLedger, step_ledger
 from tokenroom.units import MAX_TOKENS
 
 MAX_CONCURRENCY: Final = 1_000_000
 _TOKENS: Final = 1_000_000  # the unit that output is priced by
 _SECONDS_AN_HOUR: Final = 3600
+_USUAL_TOKENS: Final = 1024 + 256
+_USUAL_CLIENTS: Final = 32
 
 
 class DoesNotFitError(DeploymentError):
@@ -335,6 +337,46 @@ def speed_of(
     if concurrency is None:
         concurrency = asked.requests_running
     return _served(asked, terms, load, concurrency, price_per_gpu_hour)
+
+
+class UsualSpeed(NamedTuple):
+    """A first look at the speed of a deployment.
+
+    Attributes:
+        speed: For requests as long as those its fit was asked about; None where there is none.
+        reason: Why not, as a sentence; None where nobody would expect it (the engine does not
+            start, or its speed is not modelled).
+    """
+
+    speed: ServingSpeed | None
+    reason: str | None = None
+
+
+def usual_speed(result: FitResult) -> UsualSpeed:
+    """The speed of a fitted deployment under a load like the one asked about.
+
+    A fifth of a request is output, as of the 1,024 and 256 tokens that stand for requests whose
+    length was not given. As many clients as asked for, otherwise 32, as far as they all run.
+    """
+    if result.plan.refusal is not None or not models_speed(result.deployment.engine):
+        return UsualSpeed(None)
+    tokens = result.request_tokens
+    if tokens == result.plan.max_model_len:  # no other length was asked for
+        tokens = min(tokens, _USUAL_TOKENS)
+    running = replace(result, request_tokens=tokens).requests_running
+    output_tokens = max(1, tokens // 5)
+    if tokens == output_tokens or not running:
+        return UsualSpeed(None)
+    try:
+        found = speed_of(
+            result,
+            input_tokens=tokens - output_tokens,
+            output_tokens=output_tokens,
+            concurrency=min(result.concurrency or _USUAL_CLIENTS, running),
+        )
+    except TokenroomError as error:
+        return UsualSpeed(None, str(error))
+    return UsualSpeed(found)
 
 
 def _served(

@@ -74,13 +74,18 @@ def terms_of(
     return terms._replace(drafting=drafting_of(result.deployment, terms.layout, acceptance))
 
 
+def models_speed(engine: str) -> bool:
+    """Whether the speed of an engine is modelled."""
+    return engine in _TERMS
+
+
 def check_engine(name: str) -> None:
     """Refuse an engine whose speed is not modelled.
 
     Raises:
         DeploymentError: It is none of those.
     """
-    if name not in _TERMS:
+    if not models_speed(name):
         raise DeploymentError(
             f"the speed of engine {name} is not modelled; it may be {', '.join(_TERMS)}"
         )

@@ -372,6 +372,31 @@ def test_bad_input_is_one_line_and_exit_code_2(
         assert word in err
 
 
+def test_a_line_tells_how_fast_it_serves(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ("llama-3.1-8b", "--gpu", "h100", "--context", "8k")
+    _, out, _ = run(capsys, *small, "--concurrency", "16", "--request", "1280")
+    text = " ".join(out.split())
+    assert "Speed of 16 requests at once (1,024 tokens in, 256 out): " in text
+    code, data = answer(capsys, *small, "--concurrency", "16", "--request", "1280")
+    assert code == 0
+    speed = data["speed"]
+    main(["speed", *small, "--concurrency", "16", "--json"])
+    whole = json.loads(capsys.readouterr().out)
+    for name in ("ttft_seconds", "tpot_seconds", "output_tokens_per_second"):
+        assert speed[name] == pytest.approx(whole[name])
+    _, out, _ = run(capsys, *small, "--lang", "zh")
+    assert "32 个请求同时运行" in out
+
+
+def test_no_line_where_speed_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "llama-3.1-8b", "--gpu", "h100", "--engine", "transformers")
+    assert "Speed" not in out
+    _, out, _ = run(capsys, "llama-3.1-8b", "--gpu-memory", "96GiB")
+    assert "Speed is not estimated: flops_per_second of" in " ".join(out.split())
+    _, data = answer(capsys, "llama-3.1-8b", "--gpu-memory", "96GiB")
+    assert data["speed"] is None
+
+
 def test_an_unlisted_gpu_is_described_by_its_memory(capsys: pytest.CaptureFixture[str]) -> None:
     code, data = answer(
         capsys, "llama-3.2-1b", "--gpu-memory", "12GiB", "--bandwidth", "500GB/s", "--context", "4k"

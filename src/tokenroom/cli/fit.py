@@ -169,16 +169,19 @@ def command(
         return _show_sweep(result, *swept, as_json=as_json, plot=plot, language=language)
     if plot is not None:
         _plot_memory(result, plot, language)
+    from tokenroom.serving_speed import usual_speed
+
+    speed = usual_speed(result)
     if as_json:
         from tokenroom.reports.console import print_json
         from tokenroom.reports.fit_json import fit_json
 
-        print_json(fit_json(result, language=language, explain=explain))
+        print_json(fit_json(result, language=language, explain=explain, speed=speed.speed))
     else:
         from tokenroom.reports.console import console
         from tokenroom.reports.fit_text import print_fit
 
-        print_fit(console(), result, language, explain=explain)
+        print_fit(console(), result, language, explain=explain, speed=speed)
     return 0 if result.verdict == "fits" else 1
 
 

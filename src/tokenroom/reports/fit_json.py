@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from importlib.resources import files
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenroom.engines.policy import Change
 from tokenroom.fitting import FitResult
@@ -21,11 +21,19 @@ from tokenroom.memory.ledger import Line
 from tokenroom.reports.device_text import remarks_of
 from tokenroom.reports.messages import Language, change_price, notice_text, refusal_text
 
-SCHEMA_VERSION: Final = "1.3"
+if TYPE_CHECKING:
+    from tokenroom.serving_speed import ServingSpeed
+
+SCHEMA_VERSION: Final = "1.4"
 
 
 def fit_json(
-    result: FitResult, *, language: Language, explain: bool = False, changes: bool = True
+    result: FitResult,
+    *,
+    language: Language,
+    explain: bool = False,
+    changes: bool = True,
+    speed: ServingSpeed | None = None,
 ) -> dict[str, Any]:
     """``result`` as plain JSON values; sentences in ``language``, keys always the same.
 
@@ -34,6 +42,7 @@ def fit_json(
         language: Of sentences.
         explain: Also the ledger with its formulas.
         changes: Also search the changes that make it fit, which takes a hundred times the fit.
+        speed: How fast it serves, where that was asked for and is modelled.
     """
     deployment, plan = result.deployment, result.plan
     spec = deployment.spec
@@ -84,6 +93,7 @@ def fit_json(
         "concurrency_asked": result.concurrency,
         "occupancy": None if result.occupancy is None else asdict(result.occupancy),
         "estimates": _estimates(result),
+        "speed": None if speed is None else _speed(speed),
         "warnings": [notice_text(notice, language) for notice in result.notices],
     }
     if changes:
@@ -183,6 +193,17 @@ def _ranks(result: FitResult) -> Any:
                 "context_bytes": stage.context_bytes,
                 "free_bytes": stage.free_bytes,
             } | ({"device": stage.device, "is_host": stage.is_host} if stage.device else {})
+
+
+def _speed(speed: ServingSpeed) -> dict[str, Any]:
+    return {
+        "input_tokens": speed.load.input_tokens,
+        "output_tokens": speed.load.output_tokens,
+        "concurrency": speed.concurrency,
+        "ttft_seconds": speed.ttft_seconds._asdict(),
+        "tpot_seconds": speed.tpot_seconds._asdict(),
+        "output_tokens_per_second": speed.output_tokens_per_second._asdict(),
+    }
 
 
 def _estimates(result: FitResult) -> dict[str, list[int]]:

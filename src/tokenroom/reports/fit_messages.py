@@ -140,6 +140,13 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "vendor.huawei": ("Huawei", "华为"),
     "vendor.intel": ("Intel", "Intel"),
     "vendor.nvidia": ("NVIDIA", "NVIDIA"),
+    "fit.speed": (
+        "Speed of {clients} requests at once ({input} tokens in, {output} out): {user} tokens/s "
+        "each ({user_range}), {all} in all, TTFT {ttft} ({ttft_range})",
+        "{clients} 个请求同时运行（输入 {input}、输出 {output} 个 token）的速度："
+        "各 {user} token/s（{user_range}），共 {all}，TTFT {ttft}（{ttft_range}）",
+    ),
+    "fit.speed_unknown": ("Speed is not estimated: {reason}", "未估计速度：{reason}"),
     "fit.changes": ("What would make it fit, cheapest first:", "怎样才能放下（代价从小到大）："),
     "fit.changes_concurrency": (
         "What would run all {asked} at once, cheapest first:",

@@ -22,11 +22,19 @@ from tokenroom.reports.messages import (
     refusal_text,
     written_flags,
 )
-from tokenroom.units import GIB, format_bytes, format_parameters
+from tokenroom.units import (
+    GIB,
+    format_bytes,
+    format_figure,
+    format_parameters,
+    format_seconds,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+    from tokenroom.serving_speed import UsualSpeed
 
 _DECISIVE = frozenset(
     {
@@ -68,9 +76,14 @@ _VERDICT_STYLES = {
 
 
 def print_fit(
-    out: Console, result: FitResult, language: Language, *, explain: bool = False
+    out: Console,
+    result: FitResult,
+    language: Language,
+    *,
+    explain: bool = False,
+    speed: UsualSpeed | None = None,
 ) -> None:
-    """Write the whole report to ``out``."""
+    """Write the whole report to ``out``, with a line on speed where it is given."""
     from rich.text import Text
 
     out.print(Paragraph(fit_title(result, language), style="bold"))
@@ -98,6 +111,9 @@ def print_fit(
         for line in (*_pool_lines(result, language), *_occupancy_lines(result, language)):
             indent = " " * (len(line) - len(line.lstrip()))
             out.print(Paragraph(line.lstrip(), first=indent, rest=indent + indent))
+    if speed is not None:
+        for line in _speed_lines(speed, language):
+            out.print(Paragraph(line))
     if result.verdict != "fits":
         out.print()
         _print_changes(out, result, language)
@@ -467,6 +483,27 @@ def _occupancy_lines(result: FitResult, language: Language) -> Iterator[str]:
         external_waste_bytes=filled.external_waste_bytes,
     )
     yield message("occupancy.table", language, table=format_bytes(filled.table_bytes))
+
+
+def _speed_lines(usual: UsualSpeed, language: Language) -> Iterator[str]:
+    """How fast it serves, in a sentence, or why that is not known."""
+    if usual.reason is not None:
+        yield message("fit.speed_unknown", language, reason=printable(usual.reason))
+    if (speed := usual.speed) is None:
+        return
+    user, ttft = speed.tokens_per_second_per_user, speed.ttft_seconds
+    yield message(
+        "fit.speed",
+        language,
+        clients=speed.concurrency,
+        input=speed.load.input_tokens,
+        output=speed.load.output_tokens,
+        user=format_figure(user.value),
+        user_range=f"{format_figure(user.low)} … {format_figure(user.high)}",
+        all=format_figure(speed.output_tokens_per_second.value),
+        ttft=format_seconds(ttft.value),
+        ttft_range=f"{format_seconds(ttft.low)} … {format_seconds(ttft.high)}",
+    )
 
 
 def _print_changes(out: Console, result: FitResult, language: Language) -> None:
