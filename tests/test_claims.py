@@ -5,7 +5,7 @@ The figures and their corrections are listed in docs/claims.md; each test names 
 
 import pytest
 
-from tokenroom import fit, load_model
+from tokenroom import fit, load_limits, load_model, speed
 from tokenroom.memory.kv_cache import attention_bytes_per_token, request_bytes
 from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.hf_config import read_config
@@ -88,6 +88,30 @@ class TestCorrected:
         """The article's 43 requests of 4096 tokens are about eight times as many."""
         result = fit("meta-llama/Meta-Llama-3-70B", "a100-80gb", tp=8, context=4096)
         assert 7 * 43 < result.requests_held < 9.5 * 43
+
+    def test_a_decode_step_reads_the_weights(self) -> None:
+        """The article's expression for a TPOT of 56.3 ms is 3.5 microseconds, below any step."""
+        asked = speed(
+            "meta-llama/Meta-Llama-3-70B",
+            "8xa100-80gb",
+            context=8192,
+            input_tokens=4000,
+            output_tokens=96,
+            concurrency=43,
+        )
+        published_seconds = 43 * 80 * 8192 * 2 / 16e12
+        assert published_seconds == pytest.approx(3.5e-6, rel=0.01)
+        (one,) = load_limits(asked, tpot_seconds=published_seconds).unmet
+        assert one.floor.seconds == pytest.approx(141e9 / 8 / 2.04e12, rel=0.02)  # 8.7 ms
+        kv_seconds = 43 * request_bytes(asked.fit.deployment.spec, 4048) / 8 / 2.04e12
+        assert asked.decode.time.seconds > one.floor.seconds + kv_seconds
+
+    def test_throughput_rises_with_the_batch(self) -> None:
+        asked = speed("meta-llama/Meta-Llama-3-70B", "8xa100-80gb", context=8192)
+        rates = [asked.at(batch).output_tokens_per_second.value for batch in (1, 8, 64, 256)]
+        assert rates == sorted(rates)
+        assert rates[2] > 15 * rates[0]
+        assert rates[3] < 1.5 * rates[2]  # until prompts and KV reads dominate
 
     def test_every_expert_is_resident(self) -> None:
         spec = load_model("mistralai/Mixtral-8x7B-v0.1")
