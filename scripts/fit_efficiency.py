@@ -63,6 +63,8 @@ TYPES = {
     "fp8_block": "fp8_block",
     "nvfp4": "nvfp4",
     "int4_wo": "w4a16",
+    "int8_wo": "w8a16",
+    "sq": "int8",
     "w4a16_mxfp4": "mxfp4",
     "w4a8_mxfp4_mxfp8": "mxfp4_mxfp8",
 }
@@ -72,10 +74,12 @@ WEIGHT_BYTES = {
     "fp8_block": 1.0,
     "nvfp4": 0.5625,
     "w4a16": 0.515625,
+    "w8a16": 1.0,
+    "int8": 1.0,
     "mxfp4": 0.53125,
     "mxfp4_mxfp8": 0.53125,
 }
-INPUT_BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625}
+INPUT_BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "int8": 1.0, "nvfp4": 0.5625}
 OTHER_EXPERTS = "nongated|situ|deepgemm"
 """Experts without a gate or with another activation; and a back end that recipes choose for 256
 clients and more only (InferenceX benchmarks/dsr1_fp8_b200_trt.sh: TRTLLM below)."""
