@@ -8,6 +8,7 @@ from tokenroom.errors import DeploymentError, HardwareError
 from tokenroom.hardware.catalogue import find_accelerator
 from tokenroom.models.resolve import load_model
 from tokenroom.performance.efficiency import HOST_LINK_SHARE, HOST_MEMORY_SHARE
+from tokenroom.performance.floor import step_floor
 from tokenroom.performance.load import Load, Speed, speed
 from tokenroom.performance.operators import host_share, model_plan, step_operators
 from tokenroom.performance.step_time import step_time
@@ -138,6 +139,9 @@ def test_the_processor_multiplies_few_rows_and_the_gpu_many() -> None:
     whole = 8 * 3 * 4096 * 14336 * 2
     assert many["host_weights"].num_bytes == pytest.approx(10 * whole, rel=1e-3)
     step = step_time(MIXTRAL, layout, H100, StepWork(decode_sequences=1))
+    floor = step_floor(few.values(), H100, 8)
+    assert floor.seconds > few["host_layers"].num_bytes / 90e9
+    assert floor.num_bytes < 32 * all_few["experts"].num_bytes  # those of the GPU
     seconds = few["host_layers"].num_bytes / 90e9 / HOST_MEMORY_SHARE
     assert step.operators["host_layers"].seconds == pytest.approx(seconds, rel=1e-3)
 

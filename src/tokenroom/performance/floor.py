@@ -54,6 +54,9 @@ def step_floor(operators: Iterable[Operator], accelerator: Accelerator, per_node
         if operator.kind is Kind.HOST_READ:
             read_bytes = operator.times * operator.num_bytes
             times["communication"] += read_bytes / host_bandwidth(accelerator)
+        elif operator.kind is Kind.HOST_COMPUTE:  # in the host's own memory
+            (host_memory,) = operator.shape
+            times["bandwidth"] += operator.times * operator.num_bytes / host_memory
         elif operator.kind in COLLECTIVES:
             times["communication"] += operator.times * _sending(operator, accelerator, per_node)
         elif operator.kind is not Kind.MEMORY:
