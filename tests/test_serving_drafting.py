@@ -83,6 +83,9 @@ def test_tensorrt_llm_and_llama_cpp(head: str) -> None:
 def test_what_cannot_be_told_is_refused() -> None:
     with pytest.raises(DeploymentError, match="acceptance is given, but the deployment drafts no"):
         drafting(acceptance=0.5)
+    unsaid = SpeculativeSettings(method="suffix", num_speculative_tokens=0)
+    with pytest.raises(DeploymentError, match="number of tokens that suffix drafts is not set"):
+        drafting(speculative=unsaid)
     medusa = SpeculativeSettings(method="medusa", num_speculative_tokens=3)
     with pytest.raises(DeploymentError, match="speculative method medusa is not modelled"):
         drafting(engine="vllm@0.32.0", speculative=medusa)

@@ -68,7 +68,7 @@ def drafting_of(
             acceptance is none.
     """
     asked = _ASKED[deployment.engine](deployment)
-    if asked is None or asked.depth < 1:
+    if asked is None:
         if acceptance is not None:
             raise DeploymentError(
                 "acceptance is given, but the deployment drafts no tokens; give the engine's own "
@@ -80,6 +80,11 @@ def drafting_of(
         raise DeploymentError(
             f"the speed of speculative method {asked.method} is not modelled; it may be "
             f"{', '.join(sorted(_METHODS))}"
+        )
+    if asked.depth < 1:
+        raise DeploymentError(
+            f"the number of tokens that {asked.method} drafts is not set, which its speed rests "
+            f"on; give it in the engine's own settings"
         )
     method, drafter = _drafter(method, deployment)
     if acceptance is None:
@@ -140,6 +145,8 @@ def _sglang(deployment: Deployment) -> _Asked | None:
     if resolved.speculative_algorithm is None:
         return None
     verified = resolved.draft_tokens
+    if verified < 2:
+        return None
     steps = resolved.draft_steps or verified - 1
     return _Asked(
         resolved.speculative_algorithm,
@@ -162,7 +169,7 @@ def _llama_cpp(deployment: Deployment) -> _Asked | None:
     if asked.draft_model is None:
         return None
     tokens = _LLAMA_DRAFT_MAX if asked.draft_max is None else asked.draft_max
-    return _Asked("draft_model", tokens, tokens + 1)
+    return _Asked("draft_model", tokens, tokens + 1) if tokens > 0 else None
 
 
 _ASKED: Final[Mapping[str, Callable[[Deployment], _Asked | None]]] = {

@@ -19,6 +19,7 @@ from tokenroom.performance.operators import step_operators
 from tokenroom.performance.work import AFTER_BLOCKS, Layout, Operator, StepWork
 
 _BISECTIONS: Final = 60
+_ALL: Final = 1e-9  # nearer to 1 the closed form loses its digits
 _PREFIX: Final = "draft."
 
 
@@ -83,7 +84,9 @@ def expected_tokens(rate: float, depth: int) -> float:
     (1 - a^(k+1)) / (1 - a) for k drafted tokens, each accepted with chance a (Leviathan et al.,
     arXiv:2211.17192, equation 1).
     """
-    return sum(rate**position for position in range(depth + 1))
+    if 1 - rate < _ALL:
+        return depth + 1
+    return (1 - rate ** (depth + 1)) / (1 - rate)
 
 
 def acceptance_of(given: float, depth: int) -> Acceptance:
