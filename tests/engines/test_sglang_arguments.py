@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tokenroom import fit
 from tokenroom.engines.registry import command_parser, engine_started_by
 from tokenroom.engines.sglang.arguments import parse_command
-from tokenroom.errors import CommandLineError
+from tokenroom.engines.sglang.policy import SGLANG
+from tokenroom.engines.sglang.taken import LOADING_BYTES
+from tokenroom.errors import CommandLineError, DeploymentError
 from tokenroom.units import GIB
 
 
@@ -133,3 +136,62 @@ def test_mistakes_get_one_sentence(command: str, sentence: str) -> None:
     with pytest.raises(CommandLineError, match=sentence) as caught:
         parse_command(command)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "held"),
+    [
+        ("disable_cuda_graph", True, "decode_graphs", False),
+        ("disable_cuda_graph", False, "prefill_graphs", None),
+        ("disable_piecewise_cuda_graph", True, "prefill_graphs", False),
+        ("cpu_offload_gb", 3, "cpu_offload_bytes", 3 * 2**30),
+        ("hicache_size", 2, "hicache_size_bytes", 2 * 10**9),
+        ("cuda_graph_max_bs_decode", 16, "cuda_graph_max_bs", 16),
+        ("attention_context_parallel_size", 2, "attn_cp_size", 2),
+        ("tensor_parallel_size", 4, "tp_size", 4),
+        ("max_model_len", 4096, "context_length", 4096),
+    ],
+)
+def test_settings_by_any_name(name: str, value: object, field: str, held: object) -> None:
+    assert getattr(SGLANG.settings(None, {name: value}), field) == held
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("disable_cuda_graph", "maybe", "it must be true or false"),
+        ("cpu_offload_gb", "3", "whole number"),
+        ("disable_cuda_graf", True, "did you mean disable_cuda_graph"),
+    ],
+)
+def test_wrong_settings_get_one_sentence(name: str, value: object, said: str) -> None:
+    with pytest.raises(DeploymentError, match=said):
+        SGLANG.settings(None, {name: value})
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [("foo", r"SGLang's --quantization is 'foo'.*w8a8_int8"), ("quark", "needs a checkpoint")],
+)
+def test_quantization_is_named_as_sglang_names_it(method: str, said: str) -> None:
+    with pytest.raises(DeploymentError, match=said):
+        fit("Qwen/Qwen3-8B", "h100", engine="sglang", quantization=method)
+
+
+def test_quantization_of_a_quantised_checkpoint_changes_nothing() -> None:
+    model = "Qwen/Qwen3-235B-A22B-FP8"
+    plain = fit(model, "h100", engine="sglang", tp=4)
+    named = fit(model, "h100", engine="sglang", tp=4, quantization="fp8")
+    assert named.plan.stages == plain.plan.stages
+
+
+def test_context_parallel_ranks_keep_whole_attention() -> None:
+    """Qwen3-32B on four RTX 5090: 15.50 GiB of weights a rank, and 18.25 with two CP ranks."""
+    for ranks, logged in ((1, 15.50), (2, 18.25)):
+        result = fit(
+            "Qwen/Qwen3-32B", "rtx-5090", engine="sglang@0.5.13.post1", tp=4, attn_cp_size=ranks
+        )
+        loaded = result.plan.stages[0].weights_bytes + LOADING_BYTES
+        assert loaded / GIB == pytest.approx(logged, abs=0.005)
+    with pytest.raises(DeploymentError, match="attn_cp_size is 3"):
+        fit("Qwen/Qwen3-32B", "rtx-5090", engine="sglang", tp=4, attn_cp_size=3)
