@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import tokenroom
 from tokenroom.errors import CommandLineError
 from tokenroom.web import catalogues
 from tokenroom.web.bridge import DEFAULTS
 from tokenroom.web.questions import FORMS
 
-_PACKAGE: Final = Path(tokenroom.__file__).parent
-_WEB: Final = _PACKAGE / "web"
+_WEB: Final = Path(__file__).parent
+_PACKAGE: Final = _WEB.parent
 _SERVER_ONLY: Final = frozenset({"cli", "page", "runtime", "__pycache__"})
 _POLICY: Final = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; "
