@@ -23,6 +23,7 @@ LADDER = (
     {"fitting", "serving_drafting"},
     {"growth", "serving_terms", "step_ledger"},
     {"serving_speed"},
+    {"serving"},
     {"objectives"},
     {"regimes"},
     {"validation"},

@@ -50,6 +50,10 @@ class BenchmarkError(TokenroomError):
     """A benchmark's output cannot be read, or holds nothing that says how fast anything was."""
 
 
+class WorkloadError(TokenroomError):
+    """A workload cannot be read, or a request of it is impossible."""
+
+
 _SHOWN_CHARACTERS: Final = 80
 
 
