@@ -77,10 +77,10 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "依据在 {gpu} 上实测的算子表（aiconfigurator）：{tables}。",
     ),
     "speed.accuracy": (
-        "Against 1,101 measured rows of vLLM, SGLang and TensorRT-LLM, TPOT is off by 10.8% in the "
-        "median (90%: 34%), TTFT by 32%; 81% of those TPOTs lie in the range.",
-        "与 vLLM、SGLang、TensorRT-LLM 的 1,101 条实测相比，TPOT 误差中位数为 10.8%"
-        "（90% 分位 34%），TTFT 为 32%；其中 81% 的 TPOT 落在范围之内。",
+        "Against 1,286 measured rows of vLLM, SGLang and TensorRT-LLM, TPOT is off by 10.8% in the "
+        "median (90%: 35%), TTFT by 33%; 82% of those TPOTs lie in the range.",
+        "与 vLLM、SGLang、TensorRT-LLM 的 1,286 条实测相比，TPOT 误差中位数为 10.8%"
+        "（90% 分位 35%），TTFT 为 33%；其中 82% 的 TPOT 落在范围之内。",
     ),
     "speed.borrowed": (
         "{gpu} has no measured tables; the shares of peak are those of {other}, applied to its "
