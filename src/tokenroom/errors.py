@@ -54,6 +54,10 @@ class WorkloadError(TokenroomError):
     """A workload cannot be read, or a request of it is impossible."""
 
 
+class ProfileError(TokenroomError):
+    """A calibration profile is missing, damaged, or of another machine."""
+
+
 _SHOWN_CHARACTERS: Final = 80
 
 

@@ -20,9 +20,11 @@ from tokenroom.errors import DeploymentError, TokenroomError, shown
 from tokenroom.fitting import FitResult, fit
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.models.spec import ModelSpec
+from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.performance.load import Load, Speed
 from tokenroom.performance.load import speed as load_speed
 from tokenroom.performance.step_time import StepTime, operator_times
+from tokenroom.profiles import Applied, Profile, Served, applied
 from tokenroom.serving_terms import Terms, check_engine, models_speed, terms_of
 from tokenroom.step_ledger import StepLedger, step_ledger
 from tokenroom.units import MAX_TOKENS
@@ -79,6 +81,7 @@ class ServingSpeed:
         concurrency: Clients that each keep one request in flight, over all replicas.
         predicted: The step-time model's answer for one replica.
         price_per_gpu_hour: In USD, None when not given.
+        calibration: What a profile of the machine means for it, None without one.
     """
 
     fit: FitResult
@@ -87,6 +90,12 @@ class ServingSpeed:
     concurrency: int
     predicted: Speed
     price_per_gpu_hour: float | None = None
+    calibration: Applied | None = None
+
+    @property
+    def factors(self) -> Factors:
+        """Those of the machine, where it was calibrated."""
+        return UNCALIBRATED if self.calibration is None else self.calibration.factors
 
     def __repr__(self) -> str:
         """What was asked and the answer, short enough for a prompt."""
@@ -176,7 +185,14 @@ class ServingSpeed:
         Raises:
             DeploymentError: ``concurrency`` is not a positive whole number.
         """
-        return _served(self.fit, self.terms, self.load, concurrency, self.price_per_gpu_hour)
+        return _served(
+            self.fit,
+            self.terms,
+            self.load,
+            concurrency,
+            self.price_per_gpu_hour,
+            self.calibration,
+        )
 
     def _ledger(self, step: StepTime) -> StepLedger:
         deployment, terms = self.fit.deployment, self.terms
@@ -191,6 +207,7 @@ class ServingSpeed:
                 kv_dtype=terms.kv_dtype,
                 cuda_graphs=terms.cuda_graphs,
                 drafting=terms.drafting,
+                factors=self.factors,
             ),
         )
 
@@ -218,6 +235,7 @@ def speed(
     acceptance: float | None = None,
     host_bandwidth: float | None = None,
     price_per_gpu_hour: float | None = None,
+    profile: Profile | None = None,
     **engine_settings: Any,
 ) -> ServingSpeed:
     """Time to first token, time per token and throughput of a deployment under a steady load.
@@ -247,6 +265,7 @@ def speed(
             (above 1); what was measured of the method when not given.
         host_bandwidth: Peak of the host's memory in bytes a second, for llama.cpp's layers there.
         price_per_gpu_hour: USD of one GPU for an hour.
+        profile: Calibration of the machine (``tokenroom calibrate``).
         engine_settings: Further engine arguments under the engine's own names.
 
     Raises:
@@ -289,6 +308,7 @@ def speed(
         acceptance=acceptance,
         host_bandwidth=host_bandwidth,
         price_per_gpu_hour=price_per_gpu_hour,
+        profile=profile,
     )
 
 
@@ -301,6 +321,7 @@ def speed_of(
     acceptance: float | None = None,
     host_bandwidth: float | None = None,
     price_per_gpu_hour: float | None = None,
+    profile: Profile | None = None,
 ) -> ServingSpeed:
     """The same of a deployment that :func:`tokenroom.fitting.fit` has answered for.
 
@@ -312,11 +333,12 @@ def speed_of(
         acceptance: As for :func:`speed`.
         host_bandwidth: As for :func:`speed`.
         price_per_gpu_hour: USD of one GPU for an hour.
+        profile: As for :func:`speed`.
 
     Raises:
         DoesNotFitError: The engine would not start.
-        TokenroomError: A request is longer than the engine takes or the pool holds, or the speed of
-            the engine or the model is not modelled.
+        TokenroomError: A request is longer than the engine takes or the pool holds, the speed of
+            the engine or the model is not modelled, or the profile is of another GPU.
     """
     if result.plan.refusal is not None:
         raise DoesNotFitError(result)
@@ -336,7 +358,32 @@ def speed_of(
         )
     if concurrency is None:
         concurrency = asked.requests_running
-    return _served(asked, terms, load, concurrency, price_per_gpu_hour)
+    calibration = None if profile is None else applied(profile, served_by(result))
+    return _served(asked, terms, load, concurrency, price_per_gpu_hour, calibration)
+
+
+def served_by(result: FitResult) -> Served:
+    """What makes a deployment like another, as profiles compare it.
+
+    Raises:
+        DeploymentError: Its speed is not modelled.
+    """
+    deployment, terms = result.deployment, terms_of(result, 1)
+    layout = terms.layout
+    return Served(
+        model=deployment.spec.name,
+        quantization=deployment.spec.quantization,
+        engine=deployment.engine,
+        engine_version=deployment.version,
+        gpu=deployment.node.accelerator.key,
+        gpus=deployment.node.count,
+        tensor_parallel_size=layout.tensor_parallel_size,
+        pipeline_parallel_size=layout.pipeline_parallel_size,
+        data_parallel_size=layout.data_parallel_size * terms.replicas,
+        expert_parallel_size=layout.expert_parallel_size,
+        kv_dtype=terms.kv_dtype,
+        drafting=None if terms.drafting is None else terms.drafting.method,
+    )
 
 
 class UsualSpeed(NamedTuple):
@@ -380,32 +427,60 @@ def usual_speed(result: FitResult) -> UsualSpeed:
 
 
 def _served(
-    result: FitResult, terms: Terms, load: Load, concurrency: int, price: float | None
+    result: FitResult,
+    terms: Terms,
+    load: Load,
+    concurrency: int,
+    price: float | None,
+    calibration: Applied | None,
 ) -> ServingSpeed:
     _check_count("concurrency", concurrency, MAX_CONCURRENCY)
     load = replace(load, concurrency=-(-concurrency // terms.replicas))
     copies = terms.replicas * terms.layout.data_parallel_size
     deployment = result.deployment
+    predicted = load_speed(
+        deployment.spec,
+        terms.layout,
+        deployment.node.accelerator,
+        load,
+        engine=terms.engine,
+        max_num_batched_tokens=terms.token_budget,
+        max_num_seqs=max(1, result.requests_running // copies),
+        kv_dtype=terms.kv_dtype,
+        cuda_graphs=terms.cuda_graphs,
+        asynchronous=terms.asynchronous,
+        drafting=terms.drafting,
+        mixes=terms.mixes,
+        factors=UNCALIBRATED if calibration is None else calibration.factors,
+    )
+    if calibration is not None:
+        predicted = _within(predicted, calibration, drafted=terms.drafting is not None)
     return ServingSpeed(
         fit=replace(result, concurrency=concurrency),
         terms=terms,
         load=load,
         concurrency=concurrency,
-        predicted=load_speed(
-            deployment.spec,
-            terms.layout,
-            deployment.node.accelerator,
-            load,
-            engine=terms.engine,
-            max_num_batched_tokens=terms.token_budget,
-            max_num_seqs=max(1, result.requests_running // copies),
-            kv_dtype=terms.kv_dtype,
-            cuda_graphs=terms.cuda_graphs,
-            asynchronous=terms.asynchronous,
-            drafting=terms.drafting,
-            mixes=terms.mixes,
-        ),
+        predicted=predicted,
         price_per_gpu_hour=price,
+        calibration=calibration,
+    )
+
+
+def _within(predicted: Speed, calibration: Applied, *, drafted: bool) -> Speed:
+    """The ranges that a calibration leaves; what is drafted keeps those of its acceptance, too."""
+    first = calibration.around(predicted.ttft_seconds, "ttft")
+    further = calibration.around(predicted.tpot_seconds, "tpot")
+    if drafted:
+        further = (
+            min(further[0], predicted.tpot_low_seconds),
+            max(further[1], predicted.tpot_high_seconds),
+        )
+    return replace(
+        predicted,
+        ttft_low_seconds=first[0],
+        ttft_high_seconds=first[1],
+        tpot_low_seconds=further[0],
+        tpot_high_seconds=further[1],
     )
 
 

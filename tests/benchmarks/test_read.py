@@ -79,7 +79,6 @@ def test_vllm_appends_runs_and_speculates() -> None:
     assert (first.place, second.place) == ("line 1", "line 2")
     assert first.accepted_tokens is None
     assert second.accepted_tokens == 2.8
-    assert [remark.key for remark in second.remarks] == ["speculation"]
 
 
 def test_sglang() -> None:
@@ -139,7 +138,7 @@ def test_llama_bench_says_the_same_in_every_form(ending: str) -> None:
         Work.PROMPT,
         Work.GENERATION,
         Work.GENERATION,
-        Work.SERVING,
+        Work.BOTH,
     ]
     assert prompt.ttft is not None
     assert prompt.ttft.mean == pytest.approx(0.05, rel=1e-4)

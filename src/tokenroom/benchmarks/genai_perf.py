@@ -6,7 +6,7 @@ Read in triton-inference-server/perf_analyzer genai-perf 0.0.16
 ``aiperf/common/models/export_models.py`` (``profile_export_aiperf.json``): every metric is an
 object of ``unit``, ``avg`` and, except rates of the whole run, ``p1`` to ``p99``. ``inter_token_
 latency`` is (latency - TTFT) / (tokens - 1) of a request, which others call TPOT. ``input_config``
-holds the load: ``perf_analyzer.stimulus`` (GenAI-Perf), ``loadgen`` (AIPerf to 0.9), ``phases``
+holds the load: ``perf_analyzer.stimulus`` (GenAI-Perf), ``loadgen`` (AIPerf to 0.8), ``phases``
 (later), ``concurrency`` (GenAI-Perf before 0.0.13). Values left at their default are not written.
 """
 

@@ -69,7 +69,7 @@ def read_point(document: Mapping[str, Any], file: str, place: str) -> MeasuredPo
     if str(layers) == "0":
         remarks.append(Remark("no_layers", place, {}))
     whole = Spread(seconds, {})
-    work, ttft, tpot = Work.SERVING, None, None
+    work, ttft, tpot = Work.BOTH, None, None
     if not output:
         work, ttft = Work.PROMPT, whole
     elif not prompt:
@@ -80,7 +80,7 @@ def read_point(document: Mapping[str, Any], file: str, place: str) -> MeasuredPo
         subject=Subject(
             engine="llama.cpp",
             engine_version=_version(fields),
-            model=fields.text("model_filename") or fields.text("model_type"),
+            model=fields.text("model_filename"),
             gpu=fields.text("gpu_info"),
         ),
         clients=1,
@@ -89,8 +89,8 @@ def read_point(document: Mapping[str, Any], file: str, place: str) -> MeasuredPo
         context_tokens=float(depth),
         ttft=ttft,
         tpot=tpot,
-        latency=whole if work is Work.SERVING else None,
-        output_tokens_per_second=output / seconds if work is Work.SERVING else None,
+        latency=whole if work is Work.BOTH else None,
+        output_tokens_per_second=output / seconds if work is Work.BOTH else None,
         step_tokens=fields.count("n_ubatch"),
         kv_type=fields.text("type_k"),
         remarks=tuple(remarks),
@@ -156,7 +156,6 @@ def _table_row(header: Sequence[str], line: str, file: str, place: str) -> dict[
         )
     prompt, output, depth = (int(part or 0) for part in matched.groups())
     row: dict[str, Any] = {
-        "model_type": cells.get("model"),
         "n_prompt": prompt,
         "n_gen": output,
         "n_depth": depth,

@@ -19,6 +19,7 @@ class Work(StrEnum):
     SERVING = "serving"  # requests of clients: a prompt, then tokens one after another
     PROMPT = "prompt"  # one prompt on an idle machine, no token after it
     GENERATION = "generation"  # one request that decodes, its prompt not counted
+    BOTH = "both"  # one prompt, then its tokens, with no client and no server between
 
 
 class Spread(NamedTuple):

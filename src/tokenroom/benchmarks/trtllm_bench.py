@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenroom.benchmarks.fields import Fields
-from tokenroom.benchmarks.point import MeasuredPoint, Remark, Spread, Subject
+from tokenroom.benchmarks.point import MeasuredPoint, Spread, Subject
 from tokenroom.errors import BenchmarkError
 
 TITLE = "trtllm-bench --report_json (JSON)"
@@ -43,12 +43,8 @@ def read_point(document: Mapping[str, Any], file: str, place: str) -> MeasuredPo
             f"speed"
         )
     took = performance.number("avg_request_latency_ms", zero=False)
-    remarks = []
-    accepted = None
-    if fields.section("decoding_stats") is not None:
-        decoding = fields.needed("decoding_stats").section("acceptance_length_percentiles")
-        accepted = decoding.number("average") if decoding is not None else None
-        remarks.append(Remark("speculation", place, {"accepted": accepted or 1.0}))
+    decoding = fields.section("decoding_stats")
+    lengths = decoding.section("acceptance_length_percentiles") if decoding is not None else None
     return MeasuredPoint(
         place=place,
         subject=Subject(
@@ -68,8 +64,7 @@ def read_point(document: Mapping[str, Any], file: str, place: str) -> MeasuredPo
         latency=None if took is None else Spread(took / 1e3, {}),
         output_tokens_per_second=performance.number("system_output_throughput_tok_s", zero=False),
         requests_per_second=performance.number("request_throughput_req_s", zero=False),
-        accepted_tokens=accepted,
-        remarks=tuple(remarks),
+        accepted_tokens=lengths.number("average") if lengths is not None else None,
     )
 
 

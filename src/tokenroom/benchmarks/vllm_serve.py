@@ -3,9 +3,9 @@
 Read in vLLM 0.6.2 ``benchmarks/benchmark_serving.py`` to 0.33.0 ``vllm/benchmarks/serve.py``:
 ``main_async`` writes one object, or appends one a line with ``--append-result``; times end in
 ``_ms``. ``calculate_metrics`` takes requests that succeeded; TPOT is (latency - TTFT) / (tokens -
-1) of those with more than one token, averaged over requests. ``failed`` exists since 0.13; lists
+1) of those with more than one token, averaged over requests. ``failed`` exists since 0.12; lists
 by request only with ``--save-detailed`` (before 0.8 always), where a request that failed has 0
-output tokens. ``max_concurrency`` exists since 0.6.4, ``spec_decode_*`` since 0.12.
+output tokens. ``max_concurrency`` exists since 0.6.4, ``spec_decode_*`` since 0.14.
 """
 
 from __future__ import annotations
@@ -99,8 +99,6 @@ def read_requests(
         remarks.append(Remark("failed", place, {"failed": failed, "sent": failed + completed}))
     if detail.empty:
         remarks.append(Remark("empty", place, {"empty": detail.empty, "sent": completed}))
-    if accepted is not None and accepted > 1:
-        remarks.append(Remark("speculation", place, {"accepted": accepted}))
     if cached_share:
         remarks.append(Remark("cached", place, {"share": cached_share}))
     return MeasuredPoint(

@@ -40,6 +40,10 @@ COMMANDS: Final = {
         "tokenroom.cli.speed",
         "How fast MODEL serves: TTFT, TPOT, throughput, and what limits them.",
     ),
+    "calibrate": (
+        "tokenroom.cli.calibrate",
+        "Fit the model of speed to this machine's own benchmarks.",
+    ),
     "validate": (
         "tokenroom.cli.validate",
         "How right the predictions are, on rows of measurements or on an engine's log.",

@@ -99,6 +99,12 @@ _CONCURRENCY = 32
     type=Quantity("RATE", parse_rate),
     help="Peak of the host's memory, as 90GB/s, for layers that llama.cpp leaves there.",
 )
+@click.option("--profile", "profile_name", help="A calibration of the machine (see: calibrate).")
+@click.option(
+    "--profile-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The same from a file of your own.",
+)
 @click.option("--price", type=float, help="USD of one GPU for an hour.")
 @click.option("--sweep", "sweep_text", help="concurrency=1..256")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw a sweep to FILE (png, svg).")
@@ -182,6 +188,11 @@ def _points(result: ServingSpeed, values: tuple[int, ...]) -> list[ServingSpeed]
 def _result(words: tuple[str, ...], options: dict[str, Any]) -> ServingSpeed:
     from tokenroom.serving_speed import speed
 
+    profile = None
+    if options["profile_name"] is not None or options["profile_file"] is not None:
+        from tokenroom.cli.calibrate import named_profile
+
+        _, profile = named_profile(options["profile_name"], options["profile_file"])
     asked = question(words, options, verb="speed")
     return speed(
         asked.model,
@@ -192,6 +203,7 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> ServingSpeed:
         acceptance=options["acceptance"],
         host_bandwidth=options["host_bandwidth"],
         price_per_gpu_hour=options["price"],
+        profile=profile,
         **asked.settings,
     )
 

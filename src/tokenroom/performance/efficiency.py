@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 from tokenroom.errors import HardwareError
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.hardware.catalogue import find_accelerator
+from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.performance.work import EXTENTS, Kind, Operator
 
 NETWORK_BYTES_PER_SECOND: Final = 50e9
@@ -575,12 +576,14 @@ def operator_duration(
     accelerator: Accelerator,
     per_node: int,
     overlap_seconds: float = 0.0,
+    factors: Factors = UNCALIBRATED,
 ) -> Duration:
     """Time of an operator, all its runs.
 
     Tables time a kernel alone; in a step the start of one overlaps the end of the one before it by
     ``overlap_seconds`` at most. The range is that of the kind's residuals, wider for borrowed
-    tables and for extents beyond them.
+    tables and for extents beyond them. ``factors`` are those of the machine, where it was
+    calibrated.
 
     Raises:
         HardwareError: A peak or bandwidth that it needs is not known.
@@ -601,6 +604,7 @@ def operator_duration(
         for out in beyond_fit(efficiency, operator, efficiency.tables[kind, ""], per_node):
             spread *= out.widening
         seconds = times * collective_seconds(efficiency, operator, accelerator, per_node)
+        seconds *= factors.communication
         low, high = efficiency.residuals[kind, ""].widened(spread)
         return Duration(seconds, seconds * low, seconds * high, "communication")
     arithmetic = operator.arithmetic
@@ -612,12 +616,13 @@ def operator_duration(
     bandwidth = bandwidth_of(accelerator)
     if operator.kind is Kind.MEMORY:
         latency, work = shares.launch_seconds, 0.0
-        moved = busy = operator.num_bytes / (bandwidth * shares.memory)
+        moved = busy = factors.bandwidth * operator.num_bytes / (bandwidth * shares.memory)
     else:
         peak = peak_flops(arithmetic, accelerator)
         latency, work, moved = kernel_parts(
             shares, operator.flops, operator.num_bytes, operator.shape, peak, bandwidth
         )
+        work, moved = factors.compute * work, factors.bandwidth * moved
         busy = joined(work, moved, shares.sharpness)
     limiter = "compute" if work > moved else "bandwidth"
     latency = max(0.0, latency - overlap_seconds)

@@ -30,6 +30,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from tokenroom.performance.factors import Factors
+
 
 class HostCost(NamedTuple):
     """The host's part of a step.
@@ -68,6 +70,19 @@ class HostCost(NamedTuple):
     pass_seconds: float
     spare_seconds: tuple[float, float]
     prepare_range_seconds: tuple[float, float]
+
+    def scaled(self, factors: Factors) -> HostCost:
+        """The same of a machine that was calibrated; what overlaps is the accelerators' affair."""
+        return self._replace(
+            step_seconds=factors.host * self.step_seconds,
+            sequence_seconds=factors.host * self.sequence_seconds,
+            prepare_seconds=factors.host * self.prepare_seconds,
+            kernel_seconds=factors.host * self.kernel_seconds,
+            verify_seconds=factors.host * self.verify_seconds,
+            pass_seconds=factors.host * self.pass_seconds,
+            request_seconds=factors.arrival * self.request_seconds,
+            token_seconds=factors.arrival * self.token_seconds,
+        )
 
 
 COSTS: Final[dict[str, HostCost]] = {

@@ -17,6 +17,7 @@ from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.models.spec import ModelSpec
 from tokenroom.performance.drafting import Drafting, verifying
+from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.performance.host import arrival_seconds, host_cost
 from tokenroom.performance.step_time import StepTime, step_time
 from tokenroom.performance.work import Chunk, Layout, StepWork
@@ -213,6 +214,7 @@ def speed(
     asynchronous: bool = True,
     drafting: Drafting | None = None,
     mixes: bool | None = None,
+    factors: Factors = UNCALIBRATED,
 ) -> Speed:
     """TTFT, TPOT and throughput of one replica under a load.
 
@@ -239,13 +241,14 @@ def speed(
         asynchronous: The host prepares a step while the accelerators run the one before.
         drafting: How tokens are drafted, so that a step yields several of a request; None for one.
         mixes: Prompts share steps with decoding requests; what the engine does when None.
+        factors: Those of the machine, where it was calibrated.
 
     Raises:
         DeploymentError: The layout does not divide the model, or it has parts whose speed is not
             modelled.
         HardwareError: A peak or bandwidth that it needs is not known.
     """
-    host = host_cost(engine)
+    host = host_cost(engine).scaled(factors)
     mixed = host.mixes if mixes is None else mixes
     copies, stages = layout.data_parallel_size, layout.pipeline_parallel_size
     isl, osl = load.input_tokens, load.output_tokens
@@ -285,6 +288,7 @@ def speed(
             cuda_graphs=cuda_graphs,
             asynchronous=asynchronous,
             drafting=drafting,
+            factors=factors,
         )
 
     _, pieces = _chunks(isl, max_num_batched_tokens)

@@ -20,6 +20,7 @@ from tokenroom.performance.efficiency import (
     operator_duration,
     tables_of_operator,
 )
+from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.performance.host import HostCost, host_cost
 from tokenroom.performance.llama_cpp import (
     BUILDS,
@@ -108,6 +109,7 @@ def operator_times(
     kv_dtype: str | None = None,
     cuda_graphs: bool = True,
     drafting: Drafting | None = None,
+    factors: Factors = UNCALIBRATED,
 ) -> tuple[TimedOperator, ...]:
     """Every operator of a step with its time; they add up to ``StepTime.device_seconds``.
 
@@ -126,7 +128,9 @@ def operator_times(
         found.append(
             TimedOperator(
                 operator,
-                operator_duration(efficiency, operator, accelerator, layout.per_node, overlap),
+                operator_duration(
+                    efficiency, operator, accelerator, layout.per_node, overlap, factors
+                ),
                 tables,
                 tuple(beyond_fit(efficiency, operator, tables, layout.per_node)),
             )
@@ -168,6 +172,7 @@ def step_time(
     cuda_graphs: bool = True,
     asynchronous: bool = True,
     drafting: Drafting | None = None,
+    factors: Factors = UNCALIBRATED,
 ) -> StepTime:
     """Time of one step of an engine.
 
@@ -186,6 +191,7 @@ def step_time(
         cuda_graphs: Decode steps are replayed from graphs.
         asynchronous: The host prepares a step while the accelerators run the one before.
         drafting: How tokens are drafted; ``work`` then has the rows that are verified.
+        factors: Those of the machine, where it was calibrated.
 
     Raises:
         DeploymentError: The layout does not divide the model, or it has parts whose speed is not
@@ -199,12 +205,13 @@ def step_time(
         efficiency,
         accelerator,
         layout,
-        host_cost(engine),
+        host_cost(engine).scaled(factors),
         work,
         cuda_graphs and not work.prefill,
         asynchronous,
         drafting,
         model_plan(spec, layout) if layout.pipeline_parallel_size > 1 else None,
+        factors,
     )
 
 
@@ -219,6 +226,7 @@ def _timed(
     asynchronous: bool,
     drafting: Drafting | None,
     plan: ModelPlan | None,
+    factors: Factors,
 ) -> StepTime:
     per_node = layout.per_node
     device = low = high = 0.0
@@ -228,7 +236,7 @@ def _timed(
     by_block: dict[int, float] = {}
     overlap = host.overlap_seconds if replayed else 0.0
     for operator in operators:
-        took = operator_duration(efficiency, operator, accelerator, per_node, overlap)
+        took = operator_duration(efficiency, operator, accelerator, per_node, overlap, factors)
         seconds, limiter, name = took.seconds, took.limiter, operator.name
         device += seconds
         low += took.low_seconds

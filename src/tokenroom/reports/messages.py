@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 from unicodedata import category
 
+from tokenroom.reports.calibration_messages import CALIBRATION_MESSAGES
 from tokenroom.reports.device_messages import DEVICE_MESSAGES
 from tokenroom.reports.engine_messages import ENGINE_MESSAGES
 from tokenroom.reports.fit_messages import FIT_MESSAGES
@@ -57,6 +58,7 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     **FIT_MESSAGES,
     **SERVE_MESSAGES,
     **SPEED_MESSAGES,
+    **CALIBRATION_MESSAGES,
     **DEVICE_MESSAGES,
     **VALIDATION_MESSAGES,
     **ENGINE_MESSAGES,

@@ -15,12 +15,13 @@ from tokenroom.fitting import FitResult
 from tokenroom.objectives import Largest, LoadLimits, Objectives
 from tokenroom.performance.drafting import Drafting
 from tokenroom.regimes import Regimes
+from tokenroom.reports.calibration_json import applied_json
 from tokenroom.reports.messages import Language, refusal_text
 from tokenroom.reports.speed_text import speed_warnings
 from tokenroom.serving_speed import Range, ServingSpeed
 from tokenroom.step_ledger import StepLedger
 
-SCHEMA_VERSION: Final = "1.2"
+SCHEMA_VERSION: Final = "1.3"
 
 
 def speed_json(
@@ -67,6 +68,7 @@ def speed_json(
         "borrowed": step.borrowed,
         "tables": list(result.tables),
         "beyond_tables": [*_beyond("prefill", result.prefill), *_beyond("decode", result.decode)],
+        "calibration": None if result.calibration is None else applied_json(result.calibration),
         "warnings": speed_warnings(result, language),
     }
 

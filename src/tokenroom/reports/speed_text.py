@@ -13,6 +13,7 @@ from tokenroom.objectives import LoadLimits, Objectives
 from tokenroom.performance.drafting import Drafting
 from tokenroom.performance.llama_cpp import BUILDS
 from tokenroom.regimes import Regimes
+from tokenroom.reports.calibration_text import applied_text, difference_text, print_applied
 from tokenroom.reports.console import Paragraph, print_trimmed
 from tokenroom.reports.fit_text import fit_title, verdict_reason
 from tokenroom.reports.messages import Language, message, notice_text
@@ -173,6 +174,11 @@ def speed_warnings(result: ServingSpeed, language: Language) -> list[str]:
     """What makes the figures less sure, then what the fit has to say, as sentences."""
     accelerator = result.fit.deployment.node.accelerator
     found = []
+    differs = None
+    if result.calibration is not None:
+        differs = difference_text(result.calibration, language)
+    if differs is not None:
+        found.append(differs)
     main = result.decode.time
     if main.borrowed:
         found.append(
@@ -328,7 +334,10 @@ def _grounds(result: ServingSpeed, language: Language) -> Iterator[str]:
     # folder/engine/version/file: what a reader asks for is whose kernels, and of which version
     named = sorted({" ".join(name.split("/")[1:3]) for name in own})
     yield message("speed.tables", language, gpu=_gpu_name(key), tables=join.join(named))
-    yield message("speed.accuracy", language)
+    if result.calibration is not None:
+        yield applied_text(result.calibration, language)
+    else:
+        yield message("speed.accuracy", language)
 
 
 def _print_explanation(out: Console, result: ServingSpeed, language: Language) -> None:
@@ -358,6 +367,8 @@ def _print_explanation(out: Console, result: ServingSpeed, language: Language) -
     if drafting is not None and drafting.acceptance.source:
         text = message("speed.draft_source", language, source=drafting.acceptance.source)
         out.print(Paragraph(text))
+    if result.calibration is not None:
+        print_applied(out, result.calibration, language)
 
 
 def _ledger_table(

@@ -10,6 +10,7 @@ from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.memory.kv_cache import request_bytes
 from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.spec import ModelSpec
+from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.performance.load import Load, Speed
 from tokenroom.performance.load import speed as load_speed
 from tokenroom.serving_speed import Range
@@ -27,6 +28,7 @@ def published_values(
     spec: ModelSpec,
     accelerator: Accelerator,
     engine: str,
+    factors: Factors = UNCALIBRATED,
 ) -> Mapping[str, Range]:
     """What clients of the replica see, by quantity.
 
@@ -36,6 +38,7 @@ def published_values(
         spec: The model, stored as the row's.
         accelerator: The kind of GPU.
         engine: Its name in :mod:`tokenroom.performance`.
+        factors: Those of the machine, where it was calibrated.
 
     Raises:
         DeploymentError: The layout does not divide the model.
@@ -61,6 +64,7 @@ def published_values(
         max_num_seqs=running,
         admission_steps=run.admission_steps,
         kv_dtype=run.kv_dtype,
+        factors=factors,
     )
     ttft = Range(found.ttft_seconds, found.ttft_low_seconds, found.ttft_high_seconds)
     tpot = Range(found.tpot_seconds, found.tpot_low_seconds, found.tpot_high_seconds)

@@ -39,7 +39,7 @@ from tokenroom.validation.speed_quantities import (
 )
 from tokenroom.validation.stored_weights import stored_as
 
-_ENGINES: Final[Mapping[str, str]] = {
+ENGINES: Final[Mapping[str, str]] = {
     "vllm": "vllm",
     "sglang": "sglang",
     "tensorrt-llm": "tensorrt_llm",
@@ -96,9 +96,9 @@ class SpeedPredictor:
         if row.engine == UNNAMED:
             raise RowError("the row names no engine")
         row = replace(row, engine=re.sub(r"\s*\([^()]*\)$", "", row.engine))
-        if row.engine not in _ENGINES:
+        if row.engine not in ENGINES:
             raise RowError(
-                f"the speed of engine {row.engine} is not modelled; it may be {', '.join(_ENGINES)}"
+                f"the speed of engine {row.engine} is not modelled; it may be {', '.join(ENGINES)}"
             )
         name = model_name(row)
         if name is None:
@@ -120,7 +120,7 @@ class SpeedPredictor:
         observed = {compared_as(item.name): item.value for item in found.observed}
         if beats_hardware(load, run, spec, accelerator, observed):
             raise RowError("faster than the hardware allows: speculation or cached prompts")
-        values = published_values(load, run, spec, accelerator, _ENGINES[row.engine])
+        values = published_values(load, run, spec, accelerator, ENGINES[row.engine])
         return SpeedPrediction(
             spec=spec,
             accelerator=accelerator,
