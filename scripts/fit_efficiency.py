@@ -565,6 +565,9 @@ def links(
         keep = (size >= 1024) & (size <= 2**28) & (ranks > 1)
         if keep.sum() > 5:
             groups.setdefault(kind, []).append(Messages(source, size, ranks, seconds).rows(keep))
+    if any(is_cut_off(kind, table) for kind, tables in groups.items() for table in tables):
+        print("  collectives left out: GPUs of that host do not reach each other", flush=True)
+        return {}, {}
     found: dict[str, Any] = {"any": {}}
     for kind, tables in groups.items():
         found["any"][str(kind)] = one_link(kind, tables, accelerator)
@@ -573,6 +576,21 @@ def links(
                 own = one_link(kind, [table], accelerator)
                 found.setdefault(ENGINES[table.source.split("/")[1]], {})[str(kind)] = own
     return found, groups
+
+
+def is_cut_off(kind: Kind, table: Messages) -> bool:
+    """Whether a rank sends large messages less than a fifth as fast among eight as among two.
+
+    Rings send as fast among eight where GPUs reach each other, and half to two thirds as fast over
+    PCIe (the RTX PRO 6000's). On the L40S's host it is a tenth: what crosses its processors
+    there says nothing of the card.
+    """
+    rates = {
+        count: np.max(sent_bytes(kind, table.size[rows], count) / table.seconds[rows])
+        for count in (2, 8)
+        if (rows := (table.ranks == count) & (table.size >= 2**26)).any()
+    }
+    return len(rates) > 1 and rates[8] < rates[2] / 5
 
 
 def link_ratios(link: Any, kind: Kind, tables: list[Messages], accelerator: Accelerator) -> Any:

@@ -120,7 +120,7 @@ def test_known_weak_points_are_said(capsys: pytest.CaptureFixture[str]) -> None:
         (["--gpu", "h100", "--set", "cpu_offload_bytes=1073741824"], "GiB of weights a GPU"),
     ):
         data = answer(capsys, "llama-3.1-8b", "--context", "8k", *arguments)
-        assert said in data["warnings"][0]
+        assert any(said in warning for warning in data["warnings"])
     assert answer(capsys, *SMALL)["warnings"] == []
 
 

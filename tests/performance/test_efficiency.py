@@ -189,3 +189,10 @@ def test_unknown_peaks_are_said() -> None:
     lonely = replace(accelerator, link_bytes_per_second=None, pcie_bytes_per_second=None)
     with pytest.raises(HardwareError, match="link_bytes_per_second"):
         seconds(efficiency_of(accelerator), all_reduce(1024, 2), lonely)
+
+
+def test_collectives_of_a_host_whose_cards_do_not_reach_each_other_are_left_out() -> None:
+    own = efficiency_of(find_accelerator("l40s"), "any")
+    other = efficiency_of(find_accelerator("rtx-pro-6000-blackwell-server"), "any")
+    assert own.links[Kind.ALL_REDUCE] == other.links[Kind.ALL_REDUCE]
+    assert own.kernels != other.kernels

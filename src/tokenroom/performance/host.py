@@ -2,10 +2,10 @@
 
 ``step_seconds``, ``sequence_seconds``, ``overlap_seconds``, ``request_seconds`` and
 ``token_seconds`` of vLLM, SGLang and TensorRT-LLM were chosen from a grid on serving measurements
-(docs/speed.md says on which, and which were kept for checking). What a faster host
-hides does not show in those: ``prepare_seconds`` and ``kernel_seconds`` are typical of Python
-schedulers (2 and 1 ms a step, 5 microseconds a launch); SGLang's request and token times and
-llama.cpp's row are assumptions.
+(docs/speed.md says on which, and which were kept for checking), ``request_seconds`` by the mean of
+the medians of their models, cards and precisions. What a faster host hides does not show in those:
+``prepare_seconds`` and ``kernel_seconds`` are typical of Python schedulers (2 and 1 ms a step, 5
+microseconds a launch); SGLang's request and token times and llama.cpp's row are assumptions.
 
 ``pass_seconds`` of vLLM makes the errors smallest of 12 TPOTs of EAGLE and EAGLE-3 that vLLM issue
 20780 reports (0.9, H100), ``verify_seconds`` of SGLang is what three throughputs of pull request
@@ -94,11 +94,11 @@ COSTS: Final[dict[str, HostCost]] = {
         overlap_seconds=1e-6,
         mixes=True,
         pipelines_chunks=True,
-        request_seconds=5e-3,
+        request_seconds=15e-3,
         token_seconds=5e-6,
         verify_seconds=0.0,
         pass_seconds=0.4e-3,
-        spare_seconds=(0.0, 1.28e-3),
+        spare_seconds=(0.0, 1.41e-3),
         prepare_range_seconds=(0.0, 3.0e-3),
     ),
     "sglang": HostCost(
@@ -124,11 +124,11 @@ COSTS: Final[dict[str, HostCost]] = {
         overlap_seconds=2e-6,
         mixes=True,
         pipelines_chunks=False,
-        request_seconds=30e-3,
+        request_seconds=10e-3,
         token_seconds=1e-6,
         verify_seconds=0.0,
         pass_seconds=0.0,
-        spare_seconds=(0.0, 0.0),
+        spare_seconds=(0.0, 0.42e-3),
         prepare_range_seconds=(0.0, 2.3e-3),
     ),
     "llama_cpp": HostCost(

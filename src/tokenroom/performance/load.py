@@ -16,6 +16,7 @@ from typing import Final
 from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.models.spec import ModelSpec
+from tokenroom.performance.admission import AT_ONCE, Admission, held
 from tokenroom.performance.drafting import Drafting, verifying
 from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.performance.host import arrival_seconds, host_cost
@@ -38,7 +39,10 @@ class Load:
             for a server long in use.
         lengths_vary: Requests end at different times, as real ones do. When all are alike, an
             engine that runs prompts alone keeps them in step with each other for good: they all
-            begin to decode when the last prompt is done, and end together.
+            begin to decode when the last prompt is done, and end together. One that mixes them
+            with decoding keeps them in trains: requests whose prompts filled one step end in one
+            step, those of the next step in the next, and their successors' prompts fill steps one
+            after another again, each behind the one before.
 
     Raises:
         DeploymentError: A count is not positive.
@@ -208,7 +212,7 @@ def speed(
     engine: str = "any",
     max_num_batched_tokens: int = 8192,
     max_num_seqs: int | None = None,
-    admission_steps: float = 0.0,
+    admission: Admission = AT_ONCE,
     kv_dtype: str | None = None,
     cuda_graphs: bool = True,
     asynchronous: bool = True,
@@ -233,9 +237,7 @@ def speed(
         max_num_batched_tokens: Token budget of a step of one data-parallel rank.
         max_num_seqs: Requests that one data-parallel rank runs at once at most, by setting or by
             its KV pool; None for no bound.
-        admission_steps: Mean decode steps before the scheduler looks at a new request: half of
-            SGLang's ``scheduler_recv_interval``, TensorRT-LLM's ``batch_wait_timeout_iters`` when
-            prompts are short of ``batch_wait_max_tokens_ratio``.
+        admission: What holds new requests back.
         kv_dtype: Type of the cache, None for the checkpoint's.
         cuda_graphs: Decode steps are replayed from graphs.
         asynchronous: The host prepares a step while the accelerators run the one before.
@@ -293,14 +295,20 @@ def speed(
 
     _, pieces = _chunks(isl, max_num_batched_tokens)
     most = max(1.0, max_num_batched_tokens * pieces / isl)  # chunks that one step holds
+    trains = mixed and not load.lengths_vary
     bound = most * turns * stages / pieces if mixed else admitted  # prompts keep no more busy
     decoding = min(admitted, bound)
     prompts_bound = False
     for _ in range(_ROUNDS):
-        # chunks of others' prompts a step, on average: one's own is behind when one decodes
-        arrivals = max(0.0, decoding - 1) / stages / turns * pieces
-        busy = 1 - exp(-arrivals)  # share of steps with any, when they end independently
-        together = min(arrivals / busy, most) if arrivals else 1.0
+        # others' prompts a step, on average: one's own is behind when one decodes
+        rate = max(0.0, decoding - 1) / stages / turns
+        late = held(admission, rate, copies)
+        arrivals = rate * pieces
+        group = _met(rate * late.window_steps)  # prompts that are let in at once
+        together = min(_met(arrivals * late.window_steps), most)
+        if trains:
+            group = together = max(1.0, min(admitted, float(int(most))))
+        batches = max(1.0, group / max(1.0, most / pieces))  # that the budget divides them into
         decode = step(0, decoding)
         prefill = step(together, decoding if mixed else 0)
         extra = arrivals / together
@@ -316,7 +324,10 @@ def speed(
         if stages > 1 and host.pipelines_chunks:
             behind = prefill.stage_seconds / prefill.seconds
         waits = [
-            (1 + (pieces - 1) * behind) * own + (admission_steps + ahead) * between + arrival
+            (1 + (pieces - 1) * behind) * (1 + batches) / 2 * own
+            + late.wait_steps * between
+            + ahead * (own if trains else between)
+            + arrival
             for own, between in zip(_range(prefill), times, strict=True)
         ]
         prefill_share = extra * _cycle(prefill, groups)[0] / times[0]
@@ -355,8 +366,8 @@ def speed(
         wait + (wait + (osl - 1) * between) * rounds + share * first
         for wait, between in zip(waits, times, strict=True)
     ]
-    rate = load.concurrency / (cycle * (1 + rounds))
-    output = rate * osl
+    requests = load.concurrency / (cycle * (1 + rounds))
+    output = requests * osl
     return Speed(
         ttft_seconds=firsts[0],
         ttft_low_seconds=firsts[1],
@@ -367,7 +378,7 @@ def speed(
         output_tokens_per_second=output,
         tokens_per_second_per_user=1 / times[0],
         tokens_per_second_per_accelerator=output / layout.accelerators,
-        requests_per_second=rate,
+        requests_per_second=requests,
         running=decoding,
         decode=decode,
         prefill=prefill,
@@ -420,6 +431,11 @@ def burst_ttft(
         for first, further, rest in zip(_range(full), _stage_range(full, stages), last, strict=True)
     )
     return value, low, high
+
+
+def _met(arrivals: float) -> float:
+    """How many arrive together where any do, when they arrive independently."""
+    return arrivals / (1 - exp(-arrivals)) if arrivals else 1.0
 
 
 def _range(step: StepTime) -> tuple[float, float, float]:

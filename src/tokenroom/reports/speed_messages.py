@@ -77,10 +77,10 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "依据在 {gpu} 上实测的算子表（aiconfigurator）：{tables}。",
     ),
     "speed.accuracy": (
-        "Against 1,286 measured rows of vLLM, SGLang and TensorRT-LLM, TPOT is off by 10.8% in the "
-        "median (90%: 35%), TTFT by 33%; 82% of those TPOTs lie in the range.",
-        "与 vLLM、SGLang、TensorRT-LLM 的 1,286 条实测相比，TPOT 误差中位数为 10.8%"
-        "（90% 分位 35%），TTFT 为 33%；其中 82% 的 TPOT 落在范围之内。",
+        "Against 1,285 measured rows of vLLM, SGLang and TensorRT-LLM, TPOT is off by 10.9% in the "
+        "median (90%: 35%), TTFT by 30%; 81% of those TPOTs lie in the range.",
+        "与 vLLM、SGLang、TensorRT-LLM 的 1,285 条实测相比，TPOT 误差中位数为 10.9%"
+        "（90% 分位 35%），TTFT 为 30%；其中 81% 的 TPOT 落在范围之内。",
     ),
     "speed.borrowed": (
         "{gpu} has no measured tables; the shares of peak are those of {other}, applied to its "
@@ -136,10 +136,12 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "每张 GPU 有 {size} 权重留在主机内存；每一步都要经 PCIe 搬运所需部分，"
         "其耗时依据 NVIDIA nvbandwidth 的一个数值和两份报告",
     ),
-    "speed.l40s_all_reduce": (
-        "all-reduce by the tables of the L40S came out about three times too slow against "
-        "measurements, so TTFT and TPOT may be too high",
-        "按 L40S 的算子表，all-reduce 与实测相比约偏慢三倍，TTFT 与 TPOT 可能偏高",
+    "speed.pcie_all_reduce": (
+        "all-reduce over PCIe hangs on the host more than on the card: a quarter of the link's "
+        "peak is assumed, a switch that lets GPUs reach each other gives up to 80%, a way "
+        "through the processors as little as a tenth",
+        "经 PCIe 的 all-reduce 更取决于主机而非显卡：这里假设达到链路峰值的四分之一；"
+        "GPU 可经交换芯片直连时可达 80%，须绕经处理器时可低至十分之一",
     ),
     "speed.what_fits": (
         "tokenroom fit says what would make it fit.",

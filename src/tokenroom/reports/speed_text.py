@@ -196,9 +196,9 @@ def speed_warnings(result: ServingSpeed, language: Language) -> list[str]:
     if result.terms.layout.host_weight_bytes:
         size = format_bytes(result.terms.layout.host_weight_bytes)
         found.append(message("speed.host_weights", language, size=size))
-    reduced = [line for line in result.decode.lines if line.name == "all_reduce"]
-    if any(source.startswith("l40s: ") for line in reduced for source in line.sources):
-        found.append(message("speed.l40s_all_reduce", language))
+    reduces = any(line.name == "all_reduce" for line in result.decode.lines)
+    if reduces and accelerator.link_bytes_per_second is None:
+        found.append(message("speed.pcie_all_reduce", language))
     return found + [notice_text(notice, language) for notice in result.fit.notices]
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from tokenroom.engines.llama_cpp.versions import rules_for
 from tokenroom.errors import RowError
+from tokenroom.performance.admission import AT_ONCE, Admission
 from tokenroom.performance.llama_cpp import Build
 from tokenroom.performance.work import Layout
 from tokenroom.validation.commands import engine_version
@@ -28,6 +29,11 @@ _TRTLLM_BENCH: Final = re.compile(r"TensorRT-LLM .*perf-overview")
 _COLLECTED: Final = re.compile(r"source_file=([^;]*)|db-dump/([\d-]+)")
 _EXPERT_TP: Final = re.compile(r"moe_tp=([1-9]\d*)")
 _FITTED_FILE: Final = "2026-04-06.csv"
+#: Beginnings of the names of files with rows of InferenceX.
+_RECIPES: Final = ("20", "qwen3.5", "kimi")
+_RECIPE_WAVES: Final = 10
+_OWN_WAVES: Final = 20
+_BESIDE_A_PROMPT: Final = 1500
 _SHARE: Final = 0.9
 _RECIPE_SHARE: Final = 0.8
 _LARGEST_BATCH: Final = 2048
@@ -54,7 +60,7 @@ class Circumstances:
         memory_share: Share of the memory that the cache may use.
         share_of_rest: The share is of what the weights leave, not of all memory.
         largest_batch: Requests that run at once at most; None for what the cache holds.
-        admission_steps: Mean steps before the scheduler looks at a new request.
+        admission: What holds new requests back.
         length_share: Mean length of prompts and answers over the nominal one.
         lengths_vary: Requests end at different times.
         waves: Requests that each client sends; None for many.
@@ -66,7 +72,7 @@ class Circumstances:
     memory_share: float = _SHARE
     share_of_rest: bool = False
     largest_batch: int | None = None
-    admission_steps: float = 0.0
+    admission: Admission = AT_ONCE
     length_share: float = 1.0
     lengths_vary: bool = True
     waves: int | None = None
@@ -152,27 +158,29 @@ def _collected(row: Row) -> str | None:
 def _of_sample(row: Row, load: MeasuredLoad) -> Circumstances:
     """The silicon sample of aiconfigurator (``systems/silicon_sample.csv``).
 
-    Files named by a date, and that of Qwen3.5, were collected by InferenceX, whose recipes are
-    public (SemiAnalysisAI/InferenceX, ``benchmarks/``): FP8 caches, 80% of what the weights leave
-    under TensorRT-LLM, prefill chunks of 32768 under SGLang. That their lengths run from 80 to 100%
-    of the nominal, and that a client sends ten requests, are assumptions.
+    Files named by a date, and those of Qwen3.5 and Kimi, were collected by InferenceX, whose
+    recipes are public (SemiAnalysisAI/InferenceX, ``benchmarks/``): FP8 caches, 80% of what the
+    weights leave under TensorRT-LLM, prefill chunks of 32768 under SGLang; lengths run from 80 to
+    100% of the nominal, and a client sends ten requests
+    (``.github/workflows/benchmark-tmpl.yml``). The others are aiconfigurator's own runs: requests
+    of one length, 20 for each client.
     """
     collected = _collected(row)
     if collected is None:
         raise RowError("the row does not say in which file of the sample it was collected")
-    recipe = collected.startswith(("20", "qwen3.5"))
+    recipe = collected.startswith(_RECIPES)
     layout = _sample_layout(row, load)
     tensorrt = row.engine == "tensorrt-llm"
     return Circumstances(
         layout=layout,
         kv_dtype=load.kv_dtype or _sample_cache(row, load, recipe),
-        token_budget=32768 if recipe and row.engine == "sglang" else 8192,
+        token_budget=_sample_budget(row, load, layout, recipe),
         memory_share=_RECIPE_SHARE if recipe and tensorrt else _SHARE,
         share_of_rest=tensorrt,
-        admission_steps=_admission_steps(row, load, layout) if recipe else 0.0,
+        admission=_admission(row, load, layout) if recipe else AT_ONCE,
         length_share=0.9 if recipe else 1.0,
         lengths_vary=recipe,
-        waves=10,
+        waves=_RECIPE_WAVES if recipe else _OWN_WAVES,
     )
 
 
@@ -227,26 +235,46 @@ def _sample_cache(row: Row, load: MeasuredLoad, recipe: bool) -> str | None:
     return "fp8" if quantised and own else None
 
 
-def _admission_steps(row: Row, load: MeasuredLoad, layout: Layout) -> float:
-    """Steps that new requests wait by the recipes' settings.
+def _sample_budget(row: Row, load: MeasuredLoad, layout: Layout, recipe: bool) -> int:
+    """Tokens of a step.
+
+    aiconfigurator gives vLLM and TensorRT-LLM a prompt, 1500 and the requests of a rank
+    (0.12 ``generator/rule_plugin/benchmark``). What it gives SGLang, a prompt and 1500 with prompts
+    mixed into decode steps, is not what these rows show, which are of releases before it.
+    """
+    if row.engine == "sglang":
+        return 32768 if recipe else 8192
+    if recipe:
+        return 8192
+    requests = (load.concurrency or 1) // layout.data_parallel_size
+    return requests + (load.input_tokens or 1) + _BESIDE_A_PROMPT
+
+
+def _admission(row: Row, load: MeasuredLoad, layout: Layout) -> Admission:
+    """What holds requests back by the recipes' settings of March 2026, when the rows were taken.
 
     SGLang on B200 looks for requests each 10 steps, 30 from 16 clients on
-    (``benchmarks/dsr1_fp8_b200.sh``, qwen3.5 likewise): half of it on average. TensorRT-LLM waits
-    20 or 40 iterations for prompts to gather (``benchmarks/70b_fp8_h200_trt_slurm.sh``,
-    ``dsr1_fp8_b200_trt.sh``: ``batch_wait_timeout_iters``).
+    (``benchmarks/single_node/dsr1_fp8_b200.sh``, ``dsr1_fp4_b200.sh``, ``qwen3.5_fp8_b200.sh``).
+    TensorRT-LLM waits 20 or 40 iterations for prompts to gather
+    (``benchmarks/70b_fp8_h200_trt_slurm.sh``, ``dsr1_fp8_b200_trt.sh``:
+    ``batch_wait_timeout_iters``), and under attention data parallelism 60 until every rank has one
+    (``attention_dp_config.timeout_iters`` of the same files).
     """
     tp, clients = layout.tensor_parallel_size, load.concurrency or 1
     model, on_b200 = row.model or "", (row.gpu or "").startswith("B200")
     short = load.input_tokens == load.output_tokens == 1024
     if row.engine == "sglang" and on_b200:
         often = clients < 16 or (tp < 8 and "deepseek" in model)
-        return 5.0 if often else 15.0
-    if row.engine == "tensorrt-llm" and "Llama-3.1-70B" in model and short and tp < 8:
-        return 20.0
-    if row.engine == "tensorrt-llm" and "deepseek" in model and on_b200:
-        delayed = load.precision == "fp8" and short and 64 <= clients < 256
-        return 40.0 if delayed else 0.0
-    return 0.0
+        return Admission(interval_steps=10 if often else 30)
+    if row.engine != "tensorrt-llm":
+        return AT_ONCE
+    if "Llama-3.1-70B" in model:
+        return Admission(gather_steps=20 if short and tp < 8 else 0)
+    gathers = "deepseek" in model and on_b200 and load.precision == "fp8" and short
+    return Admission(
+        gather_steps=40 if gathers and 64 <= clients < 256 else 0,
+        balance_steps=60 if layout.data_parallel_size > 1 else 0,
+    )
 
 
 def _of_trtllm_bench(row: Row, load: MeasuredLoad) -> Circumstances:

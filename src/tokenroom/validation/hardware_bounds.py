@@ -16,8 +16,6 @@ from tokenroom.validation.speed_quantities import ITL, TPOT, TTFT
 
 _REACHED: Final = 0.7
 """Share of the arithmetic peak that no run of matrices has been seen above."""
-_DECODED: Final = 0.9
-"""Mean context over the prompt's length, at the least: lengths from 80% of the nominal."""
 
 
 def beats_hardware(
@@ -34,7 +32,7 @@ def beats_hardware(
     tpot_seconds = each / 1e3
     copies = run.layout.data_parallel_size
     sequences = max(1, load.concurrency // copies)
-    prompt = (load.input_tokens or 1) * _DECODED
+    prompt = (load.input_tokens or 1) * run.length_share
     work = StepWork(
         decode_sequences=sequences,
         decode_context_tokens=prompt,

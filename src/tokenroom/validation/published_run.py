@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+from tokenroom.errors import RowError
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.memory.kv_cache import request_bytes
 from tokenroom.memory.weights import checkpoint_weights
@@ -43,6 +44,7 @@ def published_values(
     Raises:
         DeploymentError: The layout does not divide the model.
         HardwareError: A peak or bandwidth that it needs is not known.
+        RowError: The GPUs cannot hold the weights.
     """
     isl = round((load.input_tokens or 1) * run.length_share)
     osl = round((load.output_tokens or 1) * run.length_share)
@@ -62,7 +64,7 @@ def published_values(
         engine=engine,
         max_num_batched_tokens=run.token_budget,
         max_num_seqs=running,
-        admission_steps=run.admission_steps,
+        admission=run.admission,
         kv_dtype=run.kv_dtype,
         factors=factors,
     )
@@ -88,9 +90,17 @@ def _rate(found: Speed, ttft: Range, tpot: Range, output_tokens: int) -> Range:
 def _requests_held(
     run: Circumstances, spec: ModelSpec, accelerator: Accelerator, tokens: int
 ) -> int:
-    """Requests of one data-parallel rank that the cache holds."""
+    """Requests of one data-parallel rank that the cache holds.
+
+    Raises:
+        RowError: The weights do not fit.
+    """
     layout = run.layout
     weights_bytes = _weights_bytes(spec) / layout.accelerators
+    if weights_bytes > accelerator.memory_bytes:
+        raise RowError(
+            f"the weights are larger than the memory of the GPUs it states ({layout.accelerators})"
+        )
     if run.share_of_rest:
         room = run.memory_share * (accelerator.memory_bytes - weights_bytes - _KEPT_BYTES)
     else:
