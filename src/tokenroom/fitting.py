@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from tokenroom.engines.policy import (
     Change,
@@ -34,6 +34,9 @@ from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.resolve import load_model
 from tokenroom.models.spec import ModelSpec
 from tokenroom.units import MAX_TOKENS, format_bytes, parse_tokens
+
+if TYPE_CHECKING:
+    from tokenroom.engines.launch import LaunchCommand
 
 Verdict: TypeAlias = Literal["fits", "fits_with_less", "does_not_fit"]
 
@@ -176,6 +179,13 @@ class FitResult:
     def changes_that_fit(self) -> tuple[Change, ...]:
         """The smallest changes that make it fit, cheapest first; empty when it fits already."""
         return () if self.verdict == "fits" else tuple(self._changes())
+
+    @cached_property
+    def launch(self) -> LaunchCommand | None:
+        """The command that starts it; None of an engine without a command line."""
+        from tokenroom.engines.launch import launch_command
+
+        return launch_command(self.deployment)
 
     def with_settings(self, **settings: Any) -> FitResult:
         """The same question with some engine settings changed.

@@ -506,3 +506,57 @@ def test_a_flag_the_engine_lacks_stands_beside_the_verdict(
         head, _, rest = " ".join(out.split()).partition("Memory of each GPU")
         assert f"has no flag {flag}{hint}" in head
         assert flag not in rest
+
+
+def test_the_command_is_another_way_to_ask(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, out, err = run(capsys, *SMALL, "--kv", "fp8", "--concurrency", "4", "--command")
+    assert (code, err) == (0, "")
+    assert out == ("vllm serve meta-llama/Llama-3.2-1B --max-model-len 8192 --kv-cache-dtype fp8\n")
+    _, asked = answer(capsys, *SMALL, "--kv", "fp8")
+    assert asked["command"] == out.strip()
+    assert asked["command_notes"] == []
+    file = tmp_path / "start.sh"
+    file.write_text(out)
+    _, again = answer(capsys, "--gpu", "4090", "--from", str(file))
+    assert again == asked
+
+
+def test_the_yaml_comes_before_its_command_and_remarks_beside_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = [*SMALL, "--engine", "tensorrt-llm", "--kv", "fp8", "--weights", "awq", "--command"]
+    _, out, err = run(capsys, *asked)
+    assert out.splitlines() == [
+        "cat > tensorrt_llm.yaml <<'END'",
+        "kv_cache_config:",
+        "  dtype: fp8",
+        "END",
+        "trtllm-serve meta-llama/Llama-3.2-1B --max_seq_len 8192 --extra_llm_api_options "
+        "tensorrt_llm.yaml",
+    ]
+    assert err.startswith("the weights were taken as awq: name a checkpoint")
+    _, _, chinese = run(capsys, *asked, "--lang", "zh")
+    assert chinese.startswith("权重按 awq 计算")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--engine", "transformers"], "transformers has no command of its own"),
+        (["--json"], "leave out --json"),
+        (["--sweep", "concurrency=1..2"], "and --sweep"),
+    ],
+)
+def test_what_has_no_command(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], why: str
+) -> None:
+    code, out, err = run(capsys, *SMALL, "--command", *arguments)
+    assert (code, out) == (2, "")
+    assert why in err
+
+
+def test_an_engine_without_a_command_says_so_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    _, data = answer(capsys, *SMALL, "--engine", "transformers")
+    assert (data["command"], data["command_notes"]) == (None, [])

@@ -195,3 +195,11 @@ def test_context_parallel_ranks_keep_whole_attention() -> None:
         assert loaded / GIB == pytest.approx(logged, abs=0.005)
     with pytest.raises(DeploymentError, match="attn_cp_size is 3"):
         fit("Qwen/Qwen3-32B", "rtx-5090", engine="sglang", tp=4, attn_cp_size=3)
+
+
+def test_a_list_that_one_flag_took_as_json() -> None:
+    command = "sglang serve m --piecewise-cuda-graph-tokens '[4, 8]'"
+    assert parse_command(command, version="0.5.6").settings.prefill_graph_tokens == (4, 8)
+    for wrong in ("4", "[4", '["a"]'):
+        with pytest.raises(CommandLineError, match="give a list of whole numbers"):
+            parse_command(command.replace("[4, 8]", wrong), version="0.5.6")

@@ -128,6 +128,12 @@ _SECONDS = Quantity("SECONDS", _parse_seconds)
     "sweep_text",
     help="concurrency=1..64, context=4k..128k, block_size=1..128",
 )
+@click.option(
+    "--command",
+    "as_command",
+    is_flag=True,
+    help="Print only the engine's command that starts it, with the files that it reads.",
+)
 @click.option("--json-schema", is_flag=True, help="Print the JSON schema of --json and stop.")
 @json_option
 @gpu_file_option
@@ -135,6 +141,7 @@ _SECONDS = Quantity("SECONDS", _parse_seconds)
 def command(
     words: tuple[str, ...],
     as_json: bool,
+    as_command: bool,
     explain: bool,
     plot: Path | None,
     sweep_text: str | None,
@@ -164,11 +171,19 @@ def command(
         raise CommandLineError(
             "--explain shows one answer and --sweep makes many; give one of the two"
         )
+    if as_command and (as_json or explain or swept is not None):
+        raise CommandLineError(
+            "--command prints the command alone; leave out --json, which has it too, --explain and "
+            "--sweep"
+        )
     result = _result(words, options)
     if swept is not None:
         return _show_sweep(result, *swept, as_json=as_json, plot=plot, language=language)
     if plot is not None:
         _plot_memory(result, plot, language)
+    if as_command:
+        _print_command(result, language)
+        return 0 if result.verdict == "fits" else 1
     from tokenroom.serving_speed import usual_speed
 
     speed = usual_speed(result)
@@ -196,6 +211,22 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> FitResult:
         request_tokens=options["request_tokens"],
         **asked.settings,
     )
+
+
+def _print_command(result: FitResult, language: Language) -> None:
+    """The command that starts it; what it cannot say goes to stderr."""
+    from tokenroom.engines.registry import engine_title
+    from tokenroom.reports.messages import notice_text
+
+    launch = result.launch
+    if launch is None:
+        raise CommandLineError(
+            f"--command: {engine_title(result.deployment.engine)} has no command of its own; "
+            f"choose an engine that is started by one, such as --engine vllm"
+        )
+    click.echo(launch.shell_text)
+    for notice in launch.notes:
+        click.echo(notice_text(notice, language), err=True)
 
 
 def _show_sweep(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, islice
 from typing import Any, Final, TypeAlias
 
+from tokenroom.engines.launch import written_settings
 from tokenroom.engines.policy import Change, Deployment, Engine
 from tokenroom.errors import TokenroomError
 from tokenroom.models.quantization import what_if
@@ -28,13 +29,14 @@ class Step:
 
     Attributes:
         key: Which setting; it has a price in the messages.
-        flags: The engine's words for it.
+        flags: What the user does for it where no command line of the engine says it: another
+            checkpoint, an argument in Python.
         settings: Fields of the engine's settings and what they become.
         layout: What-if layout of the weights, None to keep them.
     """
 
     key: str
-    flags: str
+    flags: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     layout: str | None = None
 
@@ -71,11 +73,14 @@ def changes_from(
             changed = _apply(policy, deployment, steps)
             if not suffices(changed):
                 return None
+            flags = [step.flags or written_settings(changed, step.settings) for step in steps]
         except TokenroomError:  # the engine refuses this combination
+            return None
+        if not all(flags):  # this version has no flag for it
             return None
         return Change(
             key=steps[0].key,
-            flags=" ".join(step.flags for step in steps),
+            flags=" ".join(flags),
             prices=tuple(step.key for step in steps),
             deployment=changed,
             layout=next((step.layout for step in steps if step.layout is not None), None),

@@ -19,6 +19,8 @@ from tokenroom.errors import CommandLineError, DeploymentError, shown
 if TYPE_CHECKING:
     from tokenroom.engines.command_line import ParsedCommand
     from tokenroom.engines.containers import Launch
+    from tokenroom.engines.launch import LaunchCommand, Option
+    from tokenroom.engines.policy import Deployment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,7 @@ class _Row:
         title: Its name as it writes it itself.
         policy: (module, attribute) of its policy.
         parser: Module whose ``parse_command`` reads its command lines, None when it has none.
+        launcher: Module that writes them (:class:`LaunchWriter`), None when it has none.
         programs: Words of a command that start it: a program's file name or a Python module.
         starts: Pattern of a program and its first arguments that start it with a model; other
             commands of those programs are clients, downloads and installations.
@@ -39,6 +42,7 @@ class _Row:
     title: str
     policy: tuple[str, str]
     parser: str | None = None
+    launcher: str | None = None
     programs: tuple[str, ...] = ()
     starts: str = ""
     images: tuple[str, ...] = ()
@@ -51,6 +55,7 @@ _ENGINES: Final[Mapping[str, _Row]] = {
         title="vLLM",
         policy=("tokenroom.engines.vllm.policy", "VLLM"),
         parser="tokenroom.engines.vllm.arguments",
+        launcher="tokenroom.engines.vllm.launch",
         programs=("vllm",),
         starts=r"(\S*/)?vllm(\.exe)? (serve|run-batch|bench (latency|throughput|startup))( |$)"
         r"|-m vllm(\.entrypoints\.|\.scripts| )|(\S*/)?benchmark_(latency|throughput)\.py( |$)",
@@ -65,6 +70,7 @@ _ENGINES: Final[Mapping[str, _Row]] = {
         title="TensorRT-LLM",
         policy=("tokenroom.engines.tensorrt_llm.policy", "TENSORRT_LLM"),
         parser="tokenroom.engines.tensorrt_llm.arguments",
+        launcher="tokenroom.engines.tensorrt_llm.launch",
         programs=("trtllm-serve", "trtllm-bench", "tensorrt_llm"),
         starts=r"(\S*/)?trtllm-(serve|bench)( |$)|-m tensorrt_llm\.commands\.",
         images=("tensorrt-llm", "tensorrt_llm", "trtllm"),
@@ -81,6 +87,7 @@ _ENGINES: Final[Mapping[str, _Row]] = {
         title="SGLang",
         policy=("tokenroom.engines.sglang.policy", "SGLANG"),
         parser="tokenroom.engines.sglang.arguments",
+        launcher="tokenroom.engines.sglang.launch",
         programs=("sglang",),
         starts=r"(\S*/)?sglang(\.exe)? serve( |$)|\S*sglang\S*/launch_server\.py( |$)"
         r"|-m sglang\.(launch_server|bench_one_batch|bench_offline_throughput|srt\.server)( |$)",
@@ -90,6 +97,7 @@ _ENGINES: Final[Mapping[str, _Row]] = {
         title="llama.cpp",
         policy=("tokenroom.engines.llama_cpp.policy", "LLAMA_CPP"),
         parser="tokenroom.engines.llama_cpp.arguments",
+        launcher="tokenroom.engines.llama_cpp.launch",
         programs=("llama-server", "llama-cli", "llama-run", "llama-bench", "ollama", "FROM"),
         starts=r"(\S*/)?llama-(server|cli|run|completion|bench|mtmd-cli)(\.exe)?( |$)"
         r"|(\S*/)?ollama(\.exe)? (run|create)( |$)",
@@ -116,6 +124,18 @@ class CommandParser(Protocol):
         Raises:
             CommandLineError: The command does not run the engine, or a flag cannot be understood.
         """
+        ...
+
+
+class LaunchWriter(Protocol):
+    """What writes an engine's command lines (its module ``launch``)."""
+
+    def launch_command(self, deployment: Deployment) -> LaunchCommand:
+        """The command that starts a deployment."""
+        ...
+
+    def options(self, deployment: Deployment) -> tuple[Option, ...]:
+        """How the settings that were asked for are written."""
         ...
 
 
@@ -296,6 +316,12 @@ def command_parser(engine: str) -> CommandParser:
             f"engine {engine} has no command of its own; name a model and settings instead"
         )
     return cast(CommandParser, import_module(module).parse_command)
+
+
+def launch_writer(engine: str) -> LaunchWriter | None:
+    """What writes the command lines of an engine; None where it has none."""
+    module = _ENGINES[engine].launcher if engine in _ENGINES else None
+    return None if module is None else cast(LaunchWriter, import_module(module))
 
 
 def _program_engine(launch: Launch) -> str | None:

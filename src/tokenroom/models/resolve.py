@@ -99,17 +99,19 @@ def load_local(path: Path, *, assume_architecture: str | None = None) -> ModelSp
     if path.name.endswith(".gguf"):
         from tokenroom.models.gguf import read_gguf_file
 
-        return read_gguf_file(path)
+        return replace(read_gguf_file(path), path=str(path))
     if path.name.endswith((".safetensors", ".safetensors.index.json")):
         return _with_stored_tensors(path, path.parent, assume_architecture)
-    return read_config_file(path, assume_architecture=assume_architecture)
+    spec = read_config_file(path, assume_architecture=assume_architecture)
+    return replace(spec, path=str(path.parent))
 
 
 def _load_folder(folder: Path, assume_architecture: str | None) -> ModelSpec:
     if any(folder.glob("*.safetensors")) or (folder / "model.safetensors.index.json").exists():
         return _with_stored_tensors(folder, folder, assume_architecture)
     if (folder / "config.json").exists():
-        return read_config_file(folder, assume_architecture=assume_architecture)
+        spec = read_config_file(folder, assume_architecture=assume_architecture)
+        return replace(spec, path=str(folder))
     models = [
         file
         for file in sorted(folder.glob("*.gguf"))
@@ -141,7 +143,8 @@ def _with_stored_tensors(weights: Path, folder: Path, assume_architecture: str |
         )
     spec = read_config_file(folder, assume_architecture=assume_architecture)
     spec = attach_stored_tensors(spec, tensors, mostly_there=True)
-    return replace(spec, source=f"{spec.source} and headers of {weights.name}")
+    source = f"{spec.source} and headers of {weights.name}"
+    return replace(spec, source=source, path=str(folder))
 
 
 def _load_remote(name: str, assume_architecture: str | None, hub: HubOptions | None) -> ModelSpec:

@@ -393,6 +393,10 @@ class ModelSpec:
         logits_softcap: Final logits pass a tanh cap (Gemma 2).
         rotary: Tables of rotary positions, empty when attention is not rotary.
         source: Where the description was read.
+        path: The local folder or GGUF file that it was read from, empty where engines load the
+            model by its name.
+        layout: Layout that the weights are supposed to be stored in (``--weights``), None for
+            the checkpoint's own.
         assumptions: Sentences on what was assumed, for the user.
         extra: Configuration keys that were not used.
         config: The configuration it was read from, None where it came from elsewhere (GGUF).
@@ -419,6 +423,8 @@ class ModelSpec:
     logits_softcap: bool = False
     rotary: tuple[Rotary, ...] = ()
     source: str = ""
+    path: str = ""
+    layout: str | None = None
     assumptions: tuple[str, ...] = ()
     extra: Mapping[str, object] = field(default_factory=dict)
     config: Mapping[str, object] | None = field(default=None, repr=False)

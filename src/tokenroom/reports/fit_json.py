@@ -24,7 +24,7 @@ from tokenroom.reports.messages import Language, change_price, notice_text, refu
 if TYPE_CHECKING:
     from tokenroom.serving_speed import ServingSpeed
 
-SCHEMA_VERSION: Final = "1.4"
+SCHEMA_VERSION: Final = "1.5"
 
 
 def fit_json(
@@ -95,6 +95,7 @@ def fit_json(
         "estimates": _estimates(result),
         "speed": None if speed is None else _speed(speed),
         "warnings": [notice_text(notice, language) for notice in result.notices],
+        **_command(result, language),
     }
     if changes:
         data["changes_that_fit"] = [
@@ -142,6 +143,17 @@ def schema_text(*, sweep: bool = False) -> str:
 
 def _packaged(name: str) -> str:
     return files("tokenroom.reports").joinpath(f"data/{name}").read_text("utf-8")
+
+
+def _command(result: FitResult, language: Language) -> dict[str, Any]:
+    """The command that starts the deployment, and what to know before it is used."""
+    launch = result.launch
+    return {
+        "command": None if launch is None else launch.shell_text,
+        "command_notes": []
+        if launch is None
+        else [notice_text(notice, language) for notice in launch.notes],
+    }
 
 
 def _change(result: FitResult, change: Change, language: Language) -> dict[str, Any]:

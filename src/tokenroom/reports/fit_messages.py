@@ -178,6 +178,22 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "plot.written": ("Wrote {file}", "已写入 {file}"),
     "plot.tokens": ("max_model_len (tokens)", "max_model_len（token）"),
     "plot.requests": ("requests asked for at once", "要求的并发请求数"),
+    "notice.launch_left_out": (
+        "{name} = {value} is left out: the command line of {engine} {version} cannot say it",
+        "{name} = {value} 已略去：{engine} {version} 的命令行没有对应的选项",
+    ),
+    "notice.launch_flags_left_out": (
+        "other flags of the command that was read are not repeated: {flags}",
+        "所读命令中的其他选项未重复写出：{flags}",
+    ),
+    "notice.launch_weights_needed": (
+        "the weights were taken as {layout}: name a checkpoint of {model} in that layout",
+        "权重按 {layout} 计算：请改为 {model} 的该格式权重文件",
+    ),
+    "notice.launch_gguf_needed": (
+        "{file} stands for a GGUF file of {model}, which has to be there first",
+        "{file} 代表 {model} 的 GGUF 文件，需事先准备",
+    ),
     "notice.version_newer": (
         "{engine} {version} is newer than what is known ({newest}); the rules of {newest} were "
         "used",

@@ -7,13 +7,14 @@ them. What no rule covers is a reason not to predict, never a guess.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tokenroom.engines.launch import value_words
+from tokenroom.engines.vllm.launch import transfer
 from tokenroom.errors import RowError, TokenroomError, shown
 from tokenroom.units import parse_bytes
 from tokenroom.validation.rows import Row
@@ -76,7 +77,7 @@ def _connector(name: str, value: Any) -> Any:
     """The name of a KV connector as ``--kv-transfer-config`` takes it."""
     if isinstance(value, Mapping):
         return value
-    return {"kv_connector": str(value), "kv_role": "kv_both"}
+    return transfer(str(value))
 
 
 def _size(name: str, value: Any) -> Any:
@@ -323,15 +324,9 @@ def _ruled(rule: Callable[[str, Any], Any], name: str, value: Any) -> Any:
 def _flag_words(spelling: Spelling, name: str, value: Any, engine: str) -> list[str]:
     dashed = name if engine == "tensorrt-llm" else name.replace("_", "-")
     flag = spelling.names.get(name) or f"--{dashed}"
-    if value is True:
-        return [flag]
     if value is False:
         return [f"--no-{flag[2:]}"] if engine == "vllm" else []
-    if isinstance(value, Mapping):
-        return [flag, json.dumps(value)]
-    if isinstance(value, list | tuple):
-        return [flag, *map(str, value)]
-    return [flag, str(value)]
+    return [*value_words(flag, value)]
 
 
 def plain_command(words: Sequence[str]) -> str:

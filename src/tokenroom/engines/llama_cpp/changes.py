@@ -47,10 +47,7 @@ def _contexts(policy: LlamaCppPolicy, deployment: Deployment) -> list[Step]:
     lengths = [longest] if 0 < longest < plan.max_model_len else []
     shortest = plan.max_model_len // 4 if plan.refusal is None else _SHORTEST
     lengths += halves(longest or plan.max_model_len, shortest)
-    return [
-        Step(key="n_ctx", flags=f"-c {value * streams}", settings={"n_ctx": value * streams})
-        for value in lengths
-    ]
+    return [Step(key="n_ctx", settings={"n_ctx": value * streams}) for value in lengths]
 
 
 def _slots(policy: LlamaCppPolicy, deployment: Deployment) -> list[Step]:
@@ -65,7 +62,6 @@ def _slots(policy: LlamaCppPolicy, deployment: Deployment) -> list[Step]:
         steps.append(
             Step(
                 key="slots",
-                flags=f"-np {slots} -c {n_ctx}",
                 settings={"n_parallel": slots, "n_ctx": n_ctx, "kv_unified": False},
             )
         )
@@ -80,7 +76,6 @@ def _quantised_cache(policy: LlamaCppPolicy, deployment: Deployment) -> list[Ste
     return [
         Step(
             key="kv_quantised",
-            flags=f"-ctk {kind} -ctv {kind} -fa on",
             settings={"type_k": kind, "type_v": kind, "flash_attn": "on"},
         )
         for kind in ("q8_0", "q4_0")
@@ -91,13 +86,13 @@ def _flash(policy: LlamaCppPolicy, deployment: Deployment) -> list[Step]:
     outcome: Outcome = deployment.resolved
     if outcome.resolved.flash_attn:
         return []
-    return [Step(key="flash_attn", flags="-fa on", settings={"flash_attn": "on"})]
+    return [Step(key="flash_attn", settings={"flash_attn": "on"})]
 
 
 def _batches(policy: LlamaCppPolicy, deployment: Deployment) -> list[Step]:
     outcome: Outcome = deployment.resolved
     return [
-        Step(key="n_ubatch", flags=f"-ub {value}", settings={"n_ubatch": value})
+        Step(key="n_ubatch", settings={"n_ubatch": value})
         for value in halves(outcome.resolved.n_ubatch, _SMALLEST_BATCH)
     ]
 
@@ -111,7 +106,7 @@ def _experts(policy: LlamaCppPolicy, deployment: Deployment) -> list[Step]:
     layers = len(outcome.memory.placement.layer_devices)
     step = max(1, layers // 8)
     return [
-        Step(key="n_cpu_moe", flags=f"--n-cpu-moe {count}", settings={"n_cpu_moe": count})
+        Step(key="n_cpu_moe", settings={"n_cpu_moe": count})
         for count in (*range(step, layers, step), layers)
     ]
 
@@ -120,7 +115,7 @@ def _layers(policy: LlamaCppPolicy, deployment: Deployment) -> list[Step]:
     outcome: Outcome = deployment.resolved
     if not outcome.resolved.gpus or outcome.resolved.layers_are_free:
         return []
-    return [Step(key="n_gpu_layers", flags="-ngl auto", settings={"n_gpu_layers": -1})]
+    return [Step(key="n_gpu_layers", settings={"n_gpu_layers": -1})]
 
 
 def _weights(policy: LlamaCppPolicy, deployment: Deployment) -> list[Step]:
@@ -137,7 +132,7 @@ def _more_gpus(policy: LlamaCppPolicy, deployment: Deployment) -> list[Step]:
     if not outcome.resolved.gpus:
         return []
     return [
-        Step(key="more_gpus", flags="--split-mode layer", settings={"gpus": count})
+        Step(key="more_gpus", settings={"gpus": count})
         for count in doubles(outcome.resolved.gpus)
         if count <= 16
     ]

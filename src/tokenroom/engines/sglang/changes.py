@@ -58,9 +58,8 @@ def changes_that_suffice(
     )
 
 
-def _step(key: str, name: str, value: Any, text: str = "") -> Step:
-    flag = "--" + name.replace("_", "-")
-    return Step(key=key, flags=f"{flag} {text or value}", settings={name: value})
+def _step(key: str, name: str, value: Any) -> Step:
+    return Step(key=key, settings={name: value})
 
 
 def _higher_fractions(deployment: Deployment) -> list[Step]:
@@ -112,7 +111,6 @@ def _no_graphs(deployment: Deployment) -> list[Step]:
     return [
         Step(
             key="enforce_eager",
-            flags="--disable-cuda-graph",
             settings={"decode_graphs": False, "prefill_graphs": False},
         )
     ]
@@ -121,9 +119,7 @@ def _no_graphs(deployment: Deployment) -> list[Step]:
 def _no_encoder(deployment: Deployment) -> list[Step]:
     if not deployment.spec.towers or not deployment.resolved.towers:
         return []
-    return [
-        Step(key="language_model_only", flags="--language-only", settings={"language_only": True})
-    ]
+    return [_step("language_model_only", "language_only", True)]
 
 
 def _narrow_cache(deployment: Deployment) -> list[Step]:
@@ -161,12 +157,6 @@ def _offload(deployment: Deployment) -> list[Step]:
         return []
     found, gib = [], 4
     while gib * GIB <= 2 * ceil(deployment.node.accelerator.memory_bytes):
-        found.append(
-            Step(
-                key="cpu_offload",
-                flags=f"--cpu-offload-gb {gib}",
-                settings={"cpu_offload_bytes": gib * GIB},
-            )
-        )
+        found.append(_step("cpu_offload", "cpu_offload_bytes", gib * GIB))
         gib *= 2
     return found

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from tokenroom.engines.sglang.rules import version_numbers
 from tokenroom.engines.shell import hole_in
@@ -70,10 +70,37 @@ _KINDS: Final[dict[str, Callable[[str], Any]]] = {
 }
 
 
+class Flag(NamedTuple):
+    """One command-line option.
+
+    Attributes:
+        names: Its spellings.
+        dest: Name of the server argument.
+        kind: How its value is read: one of the kinds above, ``"flag"``, or ``"switch"`` (with
+            ``--no-``).
+        nargs: ``"+"`` or ``"*"`` for lists, None for one value.
+        since: First version read that has it in this form.
+        until: First version read without it, None while it lasts.
+    """
+
+    names: Sequence[str]
+    dest: str
+    kind: str
+    nargs: str | None
+    since: str
+    until: str | None
+
+    @property
+    def name(self) -> str:
+        """The spelling of the argument's own name, else the first."""
+        own = "--" + self.dest.replace("_", "-")
+        return own if own in self.names else self.names[0]
+
+
 @lru_cache(maxsize=1)
-def _table() -> tuple[tuple[str, ...], tuple[tuple[Any, ...], ...]]:
+def _table() -> tuple[tuple[str, ...], tuple[Flag, ...]]:
     data = json.loads(_DATA.read_text("utf-8"))
-    return tuple(data["versions"]), tuple(tuple(row) for row in data["flags"])
+    return tuple(data["versions"]), tuple(Flag(*row) for row in data["flags"])
 
 
 def known_versions() -> tuple[str, ...]:
@@ -91,15 +118,22 @@ def nearest_version(version: str | None) -> str:
     return found[-1] if found else versions[0]
 
 
+@lru_cache(maxsize=32)
+def flags_of(version: str) -> tuple[Flag, ...]:
+    """Flags of one of :func:`known_versions`."""
+    numbers = version_numbers(version)
+    return tuple(
+        flag
+        for flag in _table()[1]
+        if version_numbers(flag.since) <= numbers
+        and (flag.until is None or numbers < version_numbers(flag.until))
+    )
+
+
 @lru_cache(maxsize=4)
 def _parser(version: str) -> _Parser:
-    numbers = version_numbers(version)
     parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
-    for names, dest, kind, nargs, since, until in _table()[1]:
-        if version_numbers(since) > numbers:
-            continue
-        if until is not None and version_numbers(until) <= numbers:
-            continue
+    for names, dest, kind, nargs, _, _ in flags_of(version):
         options = [name for name in names if name.startswith("-")]
         if kind == "flag":
             parser.add_argument(*options, dest=dest, action="store_true")

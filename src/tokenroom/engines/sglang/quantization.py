@@ -7,6 +7,7 @@ versions, which also had ``marlin`` and ``qoq``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from tokenroom.errors import DeploymentError, shown
@@ -69,4 +70,4 @@ def loaded_as(spec: ModelSpec, method: str | None) -> ModelSpec:
         )
     from tokenroom.models.quantization.hypothetical import what_if  # costs start-up time
 
-    return what_if(spec, _LAYOUTS[method])
+    return replace(what_if(spec, _LAYOUTS[method]), layout=spec.layout)

@@ -46,7 +46,7 @@ _FIELDS: Final = tuple(item.name for item in fields(SGLangSettings))
 _OWN: Final = frozenset(_FIELDS) - {
     *("version", "environment", "unknown_flags", "ignored_flags"),
 }
-_RENAMED: Final[Mapping[str, str]] = {
+RENAMED: Final[Mapping[str, str]] = {
     "cuda_graph_max_bs_decode": "cuda_graph_max_bs",
     "cuda_graph_bs_decode": "cuda_graph_bs",
     "piecewise_cuda_graph_max_tokens": "prefill_graph_max_tokens",
@@ -64,6 +64,7 @@ _RENAMED: Final[Mapping[str, str]] = {
     "expert_parallel_size": "ep_size",
     "attention_context_parallel_size": "attn_cp_size",
 }
+"""Name of a flag: the field that it sets, where they differ."""
 _LISTS: Final = frozenset({"cuda_graph_bs", "prefill_graph_tokens"})
 _GRAPH_SWITCHES: Final[Mapping[str, Mapping[str, bool]]] = {
     "disable_cuda_graph": {"decode_graphs": False, "prefill_graphs": False},
@@ -81,7 +82,7 @@ _SIZES: Final[Mapping[str, tuple[str, int]]] = {
 """Sizes that SGLang takes in units: the field, and the bytes of one."""
 
 
-_ALIASES: Final = {**{name: name for name in _GRAPH_SWITCHES}, **_RENAMED, **_SHARED_NAMES}
+_ALIASES: Final = {**{name: name for name in _GRAPH_SWITCHES}, **RENAMED, **_SHARED_NAMES}
 """Names beside the fields' own, also to suggest for a misspelt one."""
 
 
@@ -127,7 +128,8 @@ def fields_of(name: str, value: Any) -> dict[str, Any] | None:
         value: As SGLang reads it.
 
     Raises:
-        CommandLineError: ``cuda_graph_config`` is no JSON object of the two phases.
+        CommandLineError: ``cuda_graph_config`` is no JSON object of the two phases, or a list holds
+            something else than whole numbers.
         DeploymentError: A switch is neither on nor off, a size no whole number.
     """
     if name in _GRAPH_SWITCHES:
@@ -146,10 +148,23 @@ def fields_of(name: str, value: Any) -> dict[str, Any] | None:
         return {"moe_a2a_backend": "deepep"} if value else {}
     if name == "lora_paths":
         return {"enable_lora": True}
-    own = _RENAMED.get(name, name)
+    own = RENAMED.get(name, name)
     if own in _LISTS:
-        return {own: tuple(value) if value is not None else None}
+        return {own: _numbers(name, value)}
     return {own: value} if own in _OWN else None
+
+
+def _numbers(name: str, value: Any) -> tuple[int, ...] | None:
+    """A list of numbers, which the flag of prefill graphs took as JSON until 0.5.8."""
+    if value is None:
+        return None
+    try:
+        numbers = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        numbers = None
+    if not isinstance(numbers, list | tuple) or any(type(item) is not int for item in numbers):
+        raise CommandLineError(f"{name} is {shown(value)}; give a list of whole numbers")
+    return tuple(numbers)
 
 
 def _graph_config(text: str | None) -> dict[str, Any]:

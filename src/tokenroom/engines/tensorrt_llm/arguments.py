@@ -72,7 +72,7 @@ _IGNORED_FLAGS: Final = frozenset(
     }
 )
 _IGNORED_SWITCHES: Final = frozenset({"trust_remote_code", "streaming", "verbose"})
-_KV_KEYS: Final[Mapping[str, str]] = {
+KV_KEYS: Final[Mapping[str, str]] = {
     "free_gpu_memory_fraction": "free_gpu_memory_fraction",
     "max_tokens": "max_tokens",
     "max_gpu_total_bytes": "max_gpu_total_bytes",
@@ -85,6 +85,7 @@ _KV_KEYS: Final[Mapping[str, str]] = {
     "mamba_ssm_cache_dtype": "mamba_ssm_cache_dtype",
     "mamba_state_cache_interval": "mamba_state_cache_interval",
 }
+"""Key of ``kv_cache_config``: the setting that it is."""
 _KV_IGNORED: Final = frozenset(
     {
         *(
@@ -97,13 +98,14 @@ _KV_IGNORED: Final = frozenset(
         *("attention_dp_events_gather_period_ms",),
     }
 )
-_TOP_KEYS: Final = frozenset(
+TOP_KEYS: Final = frozenset(
     {
         *("backend", "dtype", "tensor_parallel_size", "pipeline_parallel_size"),
         *("moe_expert_parallel_size", "enable_attention_dp", "max_batch_size", "max_num_tokens"),
         *("max_seq_len", "max_input_len", "max_beam_width", "enable_chunked_prefill"),
     }
 )
+"""Keys at the top of the file that are settings of the same name."""
 _TOP_IGNORED: Final = frozenset(
     {
         *(
@@ -294,12 +296,12 @@ def _document(
     """Settings of a YAML document."""
     values: dict[str, Any] = {}
     for key, value in document.items():
-        if key in _TOP_KEYS:
+        if key in TOP_KEYS:
             values[key] = value
         elif key == "kv_cache_config":
             for name, item in _section(value, key, path).items():
-                if name in _KV_KEYS:
-                    own = _KV_KEYS[name]
+                if name in KV_KEYS:
+                    own = KV_KEYS[name]
                     values[own] = tuple(item) if isinstance(item, list) else item
                 elif name in _KV_IGNORED:
                     ignored.append(f"{key}.{name}")
@@ -329,9 +331,11 @@ def _section(value: Any, key: str, path: str) -> Mapping[str, Any]:
 
 
 def _graph_values(value: Any, path: str, unknown: list[str]) -> dict[str, Any]:
-    """``null`` switches graphs off."""
+    """``null`` switches graphs off, an empty section on."""
     if value is None:
         return {"cuda_graphs": False}
+    if value == {}:
+        return {"cuda_graphs": True}
     values: dict[str, Any] = {}
     for name, item in _section(value, "cuda_graph_config", path).items():
         if name == "batch_sizes":

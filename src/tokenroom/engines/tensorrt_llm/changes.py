@@ -61,13 +61,7 @@ def _budgets(deployment: Deployment) -> list[Step]:
 def _narrow_cache(deployment: Deployment) -> list[Step]:
     if deployment.resolved.kv_cache_dtype not in ("float16", "bfloat16"):
         return []
-    return [
-        Step(
-            key="kv_cache_dtype",
-            flags="kv_cache_config.dtype: fp8",
-            settings={"kv_cache_dtype": "fp8"},
-        )
-    ]
+    return [_step("kv_cache_dtype", "kv_cache_dtype", "fp8")]
 
 
 def _narrow_weights(deployment: Deployment) -> list[Step]:
@@ -86,4 +80,4 @@ def _wider(name: str) -> Ladder:
 
 
 def _step(key: str, name: str, value: Any) -> Step:
-    return Step(key=key, flags=f"--{name} {value}", settings={name: value})
+    return Step(key=key, settings={name: value})

@@ -6,7 +6,6 @@ first (a length nobody asked for, slack), then waiting time, then quality, then 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import floor
@@ -53,7 +52,7 @@ def _lengths(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
     shortest = resolved.max_model_len // 4 if plan.refusal is None else _SHORTEST
     lengths += halves(longest or resolved.max_model_len, shortest)
     least = min(_SHORTEST, resolved.max_model_len // 2)
-    return [_flag("max_model_len", value, str(value)) for value in lengths if value >= least]
+    return [_set("max_model_len", value) for value in lengths if value >= least]
 
 
 def _utilizations(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
@@ -67,7 +66,7 @@ def _utilizations(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
     values = [value for value in _UTILIZATIONS if resolved.gpu_memory_utilization < value <= share]
     if 0 < share < resolved.gpu_memory_utilization:
         values = [share]
-    return [_flag("gpu_memory_utilization", value, f"{value:g}") for value in values]
+    return [_set("gpu_memory_utilization", value) for value in values]
 
 
 def _sequences(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
@@ -75,13 +74,13 @@ def _sequences(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
     values = halves(resolved.max_num_seqs, 1)
     if policy.plan(deployment).refusal is None:  # it starts: more may run at once
         values = doubles(resolved.max_num_seqs, _MOST_SEQS)
-    return [_flag("max_num_seqs", value, str(value)) for value in values]
+    return [_set("max_num_seqs", value) for value in values]
 
 
 def _budgets(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
     resolved: ResolvedSettings = deployment.resolved
     return [
-        _flag("max_num_batched_tokens", value, str(value))
+        _set("max_num_batched_tokens", value)
         for value in halves(resolved.max_num_batched_tokens, _SMALLEST_BUDGET)
     ]
 
@@ -94,48 +93,40 @@ def _fewer_items(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
         return []
     if all(stage.activation.phase != "encoder" for stage in policy.plan(deployment).stages):
         return []
+    name = "limit_mm_per_prompt"
     limits = dict(resolved.limit_mm_per_prompt)
     steps = []
     if any(tower.clip is not None for tower in towers) and limits.get("video", 1) > 0:
-        limits["video"] = 0
-        steps.append(_limits(limits))
+        limits = {**limits, "video": 0}
+        steps.append(_set(name, limits))
     if any(tower.name == "vision" for tower in towers) and limits.get("image", 2) > 1:
-        steps.append(_limits({**limits, "image": 1}))
+        steps.append(_set(name, {**limits, "image": 1}))
     return steps
-
-
-def _limits(limits: dict[str, int]) -> Step:
-    name = "limit_mm_per_prompt"
-    return Step(
-        key=name,
-        flags=f"--limit-mm-per-prompt '{json.dumps(limits)}'",
-        settings={name: limits},
-    )
 
 
 def _text_only(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
     if not deployment.spec.towers or deployment.resolved.language_model_only:
         return []
-    return [_switch("language_model_only")]
+    return [_set("language_model_only", True)]
 
 
 def _eager(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
     resolved: ResolvedSettings = deployment.resolved
     if resolved.enforce_eager or not resolved.cudagraph_capture_sizes:
         return []
-    return [_switch("enforce_eager")]
+    return [_set("enforce_eager", True)]
 
 
 def _narrow_cache(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
     if deployment.resolved.kv_cache_dtype not in ("auto", "float16", "bfloat16"):
         return []
-    return [_flag("kv_cache_dtype", "fp8", "fp8")]
+    return [_set("kv_cache_dtype", "fp8")]
 
 
 def _narrow_weights(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
     if deployment.spec.quantization is not None:
         return []
-    rounded = _flag("quantization", "fp8", "fp8")  # while loading, from the same checkpoint
+    rounded = _set("quantization", "fp8")  # while loading, from the same checkpoint
     checkpoint = Step(
         key="weights",
         flags="(a 4-bit AWQ checkpoint)",
@@ -148,7 +139,7 @@ def _narrow_weights(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
 def _wider(name: str) -> _Ladder:
     def ladder(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
         size = getattr(deployment.resolved, name)
-        return [_flag(name, value, str(value)) for value in doubles(size)]
+        return [_set(name, value) for value in doubles(size)]
 
     return ladder
 
@@ -159,8 +150,7 @@ def _offloads(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
         return []
     steps, gib = [], 4
     while gib * GIB <= 2 * deployment.node.accelerator.memory_bytes:
-        settings = {"cpu_offload_bytes": gib * GIB}
-        steps.append(Step(key="cpu_offload", flags=f"--cpu-offload-gb {gib}", settings=settings))
+        steps.append(Step(key="cpu_offload", settings={"cpu_offload_bytes": gib * GIB}))
         gib += max(2, gib // 8)
     return steps
 
@@ -186,9 +176,5 @@ _HARD: Final[tuple[_Ladder, ...]] = (
 )
 
 
-def _switch(name: str) -> Step:
-    return Step(key=name, flags=f"--{name.replace('_', '-')}", settings={name: True})
-
-
-def _flag(name: str, value: Any, text: str) -> Step:
-    return Step(key=name, flags=f"--{name.replace('_', '-')} {text}", settings={name: value})
+def _set(name: str, value: Any) -> Step:
+    return Step(key=name, settings={name: value})

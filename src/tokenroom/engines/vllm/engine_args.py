@@ -92,6 +92,9 @@ _COMPILATION_MODES: Final = {
     "DYNAMO_TRACE_ONCE": 2,
     "VLLM_COMPILE": 3,
 }
+_NGRAM: Final = ("ngram", "[ngram]")
+"""Words in place of a draft model for drafting from the prompt."""
+
 _CUDAGRAPH_MODES: Final = (
     "NONE",
     "PIECEWISE",
@@ -318,11 +321,11 @@ def _speculative(values: Mapping[str, Any], version: str) -> SpeculativeSettings
         return None
     tokens = merged.get("num_speculative_tokens")
     return SpeculativeSettings(
-        method=_speculative_method(merged),
+        method=drafting_method(merged),
         num_speculative_tokens=(
             0 if tokens is None else _whole(name, merged, "num_speculative_tokens", least=1)
         ),
-        model=_optional_text(name, merged, "model"),
+        model=None if merged.get("model") in _NGRAM else _optional_text(name, merged, "model"),
         draft_tensor_parallel_size=_optional_whole(name, merged, "draft_tensor_parallel_size"),
         quantization=_optional_text(name, merged, "quantization"),
         max_model_len=_optional_whole(name, merged, "max_model_len"),
@@ -330,8 +333,8 @@ def _speculative(values: Mapping[str, Any], version: str) -> SpeculativeSettings
     )
 
 
-def _speculative_method(config: Mapping[str, Any]) -> str:
-    """The method, or what vLLM infers from the draft's name.
+def drafting_method(config: Mapping[str, Any]) -> str:
+    """The method of ``--speculative-config``, or what vLLM infers from the draft's name.
 
     Source: ``SpeculativeConfig.__post_init__``, vllm/config/speculative.py 0.33.0.
     """
@@ -345,7 +348,7 @@ def _speculative_method(config: Mapping[str, Any]) -> str:
     model = config.get("model")
     if not isinstance(model, str):
         raise CommandLineError("--speculative-config has neither method nor model; give one")
-    if model in ("ngram", "[ngram]"):
+    if model in _NGRAM:
         return "ngram"
     lowered = model.lower()
     for part, name in (("eagle3", "eagle3"), ("eagle-", "eagle"), ("medusa", "medusa")):

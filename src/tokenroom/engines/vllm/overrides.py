@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -33,7 +34,8 @@ def with_overrides(spec: ModelSpec, overrides: Mapping[str, object]) -> ModelSpe
     """
     if not overrides or not changes_shape(overrides) or not is_as_read(spec):
         return spec
-    return _read_again(spec, json.dumps(overrides, sort_keys=True, default=str))
+    again = _read_again(spec, json.dumps(overrides, sort_keys=True, default=str))
+    return replace(again, path=spec.path)
 
 
 def unmodelled_overrides(spec: ModelSpec, overrides: Mapping[str, object]) -> tuple[str, ...]:

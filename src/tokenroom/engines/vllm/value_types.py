@@ -27,7 +27,7 @@ _MINUS_ONE: Final = {
     "max_logprobs": "a whole number of at least 0, or -1 for the whole vocabulary",
 }
 _LEVELS: Final = frozenset({"optimization_level", "compilation_mode"})
-_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "usage": ("server", "llm", "other"),
     "mamba_cache_mode": ("none", "align", "all"),
     "mamba_cache_dtype": ("auto", "float32", "float16", "bfloat16"),
@@ -96,7 +96,7 @@ def _switch(name: str, value: Any) -> bool:
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise _refuse(name, value, "a text")
-    choices = _CHOICES.get(name)
+    choices = CHOICES.get(name)
     if choices is not None and value not in choices:
         raise DeploymentError(f"{name} is {shown(value)}; choose from {', '.join(choices)}")
     return value

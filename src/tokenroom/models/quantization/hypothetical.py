@@ -82,7 +82,7 @@ def what_if(spec: ModelSpec, name: str) -> ModelSpec:
         QuantizationError: The name is not known.
     """
     wanted = name.lower().replace("-", "_")
-    plain = dequantized(spec)
+    plain = replace(dequantized(spec), layout=wanted)
     dtype = _PLAIN.get(wanted)
     if dtype is not None:
         return replace(plain, dtype=dtype)
