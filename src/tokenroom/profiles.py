@@ -11,9 +11,9 @@ from tokenroom.errors import ProfileError
 from tokenroom.performance.factors import Factors
 
 TRANSFER: Final[Mapping[str, Mapping[str, float]]] = {
-    "layout": {"share": 0.5, "ttft": 0.30, "tpot": 0.13},
-    "model": {"share": 0.25, "ttft": 0.36, "tpot": 0.16},
-    "engine": {"share": 0.25, "ttft": 0.47, "tpot": 0.17},
+    "layout": {"share": 0.5, "ttft": 0.49, "tpot": 0.145},
+    "model": {"share": 0.25, "ttft": 0.46, "tpot": 0.135},
+    "engine": {"share": 0.25, "ttft": 0.46, "tpot": 0.15},
 }
 """What a profile is worth for a deployment on the same GPU that differs in this, by published
 measurements (``scripts/compare_calibration.py --transfer``): the share of its factors' logarithms
