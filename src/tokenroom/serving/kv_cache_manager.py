@@ -1,0 +1,245 @@
+"""Gives requests their KV blocks and takes them back, group by group.
+
+Follows ``allocate_slots`` of ``vllm/v1/core/kv_cache_manager.py`` and the managers of
+``vllm/v1/core/single_type_kv_cache_manager.py``, vLLM 0.32, for deployments without drafts,
+context parallelism and transfers of KV.
+"""
+
+from __future__ import annotations
+
+from tokenroom.serving.block_pool import NULL_BLOCK, BlockPool
+from tokenroom.serving.kv_group import NEVER, Kind, KvGroup
+from tokenroom.serving.prefix_cache import Hit, PrefixCache
+from tokenroom.serving.sequence import Sequence
+
+
+class KvCacheManager:
+    """The blocks of one engine and the requests that hold them.
+
+    Attributes:
+        pool: The blocks.
+        prefix_cache: What prompts are looked up in; None without prefix caching.
+
+    Args:
+        num_blocks: Blocks of the pool, the null block included.
+        groups: KV groups that share it.
+        max_model_len: The longest context.
+        max_in_flight_tokens: Tokens that may be scheduled and not settled at a time.
+        enable_prefix_caching: Blocks may be found again.
+        retention_interval_tokens: See :class:`~tokenroom.serving.prefix_cache.PrefixCache`.
+
+    Raises:
+        DeploymentError: See :class:`~tokenroom.serving.prefix_cache.PrefixCache` and
+            :class:`~tokenroom.serving.block_pool.BlockPool`.
+    """
+
+    __slots__ = (
+        "_commits_every",
+        "_fresh_states",
+        "_groups",
+        "_max_model_len",
+        "_most_blocks",
+        "_sizes",
+        "_states",
+        "_window_groups",
+        "pool",
+        "prefix_cache",
+    )
+
+    def __init__(
+        self,
+        *,
+        num_blocks: int,
+        groups: tuple[KvGroup, ...],
+        max_model_len: int,
+        max_in_flight_tokens: int,
+        enable_prefix_caching: bool,
+        retention_interval_tokens: int | None,
+    ) -> None:
+        self.pool = BlockPool(num_blocks, len(groups))
+        self.prefix_cache = (
+            PrefixCache(self.pool, groups, retention_interval_tokens)
+            if enable_prefix_caching
+            else None
+        )
+        self._groups = groups
+        self._sizes = tuple(group.block_tokens for group in groups)
+        self._max_model_len = max_model_len
+        self._most_blocks = tuple(
+            group.most_blocks(max_in_flight_tokens, max_model_len) for group in groups
+        )
+        self._window_groups = tuple(
+            index for index, group in enumerate(groups) if group.kind is not Kind.FULL
+        )
+        self._states = tuple(
+            index for index, group in enumerate(groups) if group.kind is Kind.MAMBA
+        )
+        # Blocks are cached at multiples of the groups' common block, where hits can end.
+        self._commits_every = self.prefix_cache.alignment_tokens if self.prefix_cache else NEVER
+        self._fresh_states: set[int] = set()
+
+    def start_step(self) -> None:
+        """Forget which states this step writes: the next one may read them."""
+        self._fresh_states.clear()
+
+    def longest_hit(self, sequence: Sequence) -> Hit:
+        """What of a waiting request is in the cache; notes where it parts from others."""
+        if self.prefix_cache is None:
+            return Hit([[] for _ in self._groups], 0, 0)
+        hit = self.prefix_cache.longest_hit(sequence)
+        sequence.junction = hit.longest_tokens if hit.longest_tokens > hit.tokens else 0
+        return hit
+
+    def blocks_held_at_most(self, tokens: int) -> int:
+        """Blocks that a request of so many tokens needs at most, with nothing of it cached."""
+        tokens = min(tokens, self._max_model_len)
+        return sum(
+            min(-(-tokens // size), most)
+            for size, most in zip(self._sizes, self._most_blocks, strict=True)
+        )
+
+    def admit(
+        self, sequence: Sequence, new_tokens: int, hit: Hit, *, whole: bool, spare_blocks: int
+    ) -> bool:
+        """Give a waiting request what it hit and room for its first tokens, if there is room.
+
+        Args:
+            sequence: The request.
+            new_tokens: Tokens that it computes in this step.
+            hit: What :meth:`longest_hit` said in this step.
+            whole: Its whole prompt must fit, not only this chunk
+                (``scheduler_reserve_full_isl``).
+            spare_blocks: Blocks that must stay free (``watermark``).
+        """
+        if any(
+            hit.blocks[index] and hit.blocks[index][-1] in self._fresh_states
+            for index in self._states
+        ):
+            return False  # a state that this very step writes can be read from the next one on
+        free = self.pool.num_free - spare_blocks
+        if whole and self._wanted(sequence.tokens, hit, self._most_blocks) > free:
+            return False
+        end = hit.tokens + new_tokens
+        if self._wanted(end, hit, None) > free:
+            return False
+        if any(hit.blocks):
+            for index, group in enumerate(self._groups):
+                unseen = group.unseen_tokens(hit.tokens) // group.block_tokens
+                seen = hit.blocks[index][unseen:]
+                self.pool.touch(seen)
+                sequence.blocks[index] = [NULL_BLOCK] * unseen + seen
+                sequence.cached[index] = unseen + len(seen)
+        sequence.commit_at = self._next_commit(hit.tokens)
+        self._grow(sequence, min(end, self._max_model_len))
+        self._settle(sequence, end, hit.tokens)
+        return True
+
+    def _wanted(self, tokens: int, hit: Hit, most_blocks: tuple[int, ...] | None) -> int:
+        """Free blocks that a waiting request would take to hold so many tokens."""
+        tokens = min(tokens, self._max_model_len)
+        holders = self.pool.holders
+        wanted = 0
+        for index, group in enumerate(self._groups):
+            size = group.block_tokens
+            required = -(-tokens // size)
+            if most_blocks is not None:
+                required = min(required, most_blocks[index])
+            unseen = group.unseen_tokens(hit.tokens) // size
+            blocks = hit.blocks[index]
+            wanted += max(required - max(unseen, len(blocks)), 0)
+            # What it hit may be free: it then leaves the queue.
+            wanted += sum(block != NULL_BLOCK and not holders[block] for block in blocks[unseen:])
+        return wanted
+
+    def extend(self, sequence: Sequence, end: int) -> bool:
+        """Give a running request room for its tokens up to ``end``, if there is room.
+
+        Blocks that its layers no longer look at are freed first, whether or not there is.
+        """
+        pool = self.pool
+        settled = sequence.computed - sequence.in_flight
+        for index in self._window_groups:
+            self._release_unseen(sequence, index, settled)
+        room = min(end, self._max_model_len)
+        wanted = 0
+        for size, blocks in zip(self._sizes, sequence.blocks, strict=True):
+            more = -(-room // size) - len(blocks)
+            if more > 0:
+                wanted += more
+        if wanted > pool.num_free:
+            return False
+        self._grow(sequence, room)
+        self._settle(sequence, end, settled)
+        return True
+
+    def _grow(self, sequence: Sequence, room: int) -> None:
+        for size, blocks in zip(self._sizes, sequence.blocks, strict=True):
+            more = -(-room // size) - len(blocks)
+            if more > 0:
+                blocks += self.pool.allocate(more)
+
+    def _release_unseen(self, sequence: Sequence, index: int, settled: int) -> None:
+        group = self._groups[index]
+        blocks = sequence.blocks[index]
+        freed = []
+        last = min(group.unseen_tokens(settled) // group.block_tokens, len(blocks))
+        for position in range(last - 1, -1, -1):
+            block = blocks[position]
+            if block == NULL_BLOCK:
+                break
+            freed.append(block)
+            blocks[position] = NULL_BLOCK
+        if freed:
+            self.pool.release(freed)
+
+    def commit(self, sequence: Sequence, computed: int) -> None:
+        """Cache the blocks that are full with so many tokens computed.
+
+        Source: ``cache_blocks`` of ``vllm/v1/core/kv_cache_coordinator.py``.
+        """
+        cache = self.prefix_cache
+        assert cache is not None
+        computed -= computed % cache.alignment_tokens
+        remember = self.pool.remember
+        for index, group in enumerate(self._groups):
+            first = sequence.cached[index]
+            end = computed // group.block_tokens
+            if first >= end:
+                continue
+            scale = group.block_tokens // cache.hash_block_tokens
+            blocks = sequence.blocks[index]
+            for position in cache.kept(sequence, group, first, end):
+                block = blocks[position]
+                if block != NULL_BLOCK:
+                    remember(block, index, sequence.block_name((position + 1) * scale - 1))
+                    if index in self._states:
+                        self._fresh_states.add(block)
+            sequence.cached[index] = end
+        sequence.commit_at = self._next_commit(computed)
+
+    def _next_commit(self, computed: int) -> int:
+        every = self._commits_every
+        return NEVER if every == NEVER else (computed // every + 1) * every
+
+    def _settle(self, sequence: Sequence, end: int, settled: int) -> None:
+        """Cache what is full by ``end`` and note up to where nothing changes."""
+        known = min(end, sequence.tokens)
+        if known >= sequence.commit_at:
+            self.commit(sequence, known)
+        quiet = sequence.commit_at - 1
+        for index, blocks in enumerate(sequence.blocks):
+            group = self._groups[index]
+            quiet = min(quiet, len(blocks) * group.block_tokens)
+            if group.kind is not Kind.FULL:
+                unseen = group.unseen_tokens(settled) // group.block_tokens
+                quiet = min(quiet, group.releases_at(unseen + 1))
+        sequence.quiet_tokens = quiet
+
+    def free(self, sequence: Sequence) -> None:
+        """Take back all blocks of a request, its last first."""
+        for index, blocks in enumerate(sequence.blocks):
+            self.pool.release(reversed(blocks))
+            sequence.blocks[index] = []
+            sequence.cached[index] = 0
+        sequence.quiet_tokens = 0
+        sequence.commit_at = NEVER

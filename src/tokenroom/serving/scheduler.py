@@ -1,0 +1,89 @@
+"""The contract of a scheduler: what the simulator asks of it, and what one step runs."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tokenroom.serving.request import Request
+from tokenroom.serving.sequence import Sequence
+
+
+class StepPlan:
+    """What one step runs, and what the scheduler looked like when it had decided so.
+
+    Attributes:
+        sequences: Scheduled requests, in the scheduler's order.
+        tokens: Tokens that each computes.
+        contexts: Tokens of each that were computed before.
+        emitting: Those of them that get an answer token from this step.
+        admitted: Those that run for the first time.
+        resumed: Those that run again after a preemption.
+        preempted: Requests that lost their blocks, in that order.
+        free_blocks: Blocks that are free.
+        num_running: Requests that run.
+        num_waiting: Requests that wait.
+    """
+
+    __slots__ = (
+        "admitted",
+        "contexts",
+        "emitting",
+        "free_blocks",
+        "num_running",
+        "num_waiting",
+        "preempted",
+        "resumed",
+        "sequences",
+        "tokens",
+    )
+
+    def __init__(self) -> None:
+        self.sequences: list[Sequence] = []
+        self.tokens: list[int] = []
+        self.contexts: list[int] = []
+        self.emitting: list[Sequence] = []
+        self.admitted: list[Sequence] = []
+        self.resumed: list[Sequence] = []
+        self.preempted: list[Sequence] = []
+        self.free_blocks = 0
+        self.num_running = 0
+        self.num_waiting = 0
+
+    def prefills(self) -> list[tuple[int, int]]:
+        """Chunks of prompts: tokens and the context before them."""
+        return [
+            (tokens, context)
+            for tokens, context in zip(self.tokens, self.contexts, strict=True)
+            if tokens > 1
+        ]
+
+    def decode_contexts(self) -> list[int]:
+        """Tokens in the cache of each request that computes one token."""
+        return [
+            context
+            for tokens, context in zip(self.tokens, self.contexts, strict=True)
+            if tokens == 1
+        ]
+
+
+class Scheduler(Protocol):
+    """What decides, step by step, which requests compute how many tokens."""
+
+    def add(self, request: Request) -> Sequence:
+        """Queue a request."""
+
+    def abort(self, sequence: Sequence) -> None:
+        """End a request early, wherever it stands."""
+
+    def schedule(self) -> StepPlan:
+        """Decide the next step."""
+
+    def complete(self, plan: StepPlan) -> list[Sequence]:
+        """Take in what a step returned, in the order of scheduling; gives what it finished."""
+
+    def holds_at_most(self, request: Request) -> bool:
+        """Whether the request could be served if it were alone."""
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that wait or run."""

@@ -1,0 +1,357 @@
+"""vLLM V1's scheduler, step for step.
+
+Follows ``vllm/v1/core/sched/scheduler.py`` and ``async_scheduler.py``, vLLM 0.32, for text models
+without drafts, pipelines, LoRA and transfers of KV: the same requests compute the same tokens in
+the same steps, blocks go to the same requests, and the same requests are preempted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tokenroom.errors import DeploymentError, shown
+from tokenroom.serving.kv_cache_manager import KvCacheManager
+from tokenroom.serving.kv_group import KvGroup
+from tokenroom.serving.request import Request
+from tokenroom.serving.request_queue import FcfsQueue, PriorityQueue, RequestQueue
+from tokenroom.serving.scheduler import StepPlan
+from tokenroom.serving.sequence import Sequence, Status
+
+_COUNTS = ("max_model_len", "max_num_batched_tokens", "max_num_seqs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmSchedulerConfig:
+    """Settings of vLLM that decide what a step runs, by vLLM's names.
+
+    Attributes:
+        num_blocks: Blocks of the KV pool, the null block included (``num_gpu_blocks``).
+        groups: KV cache groups of the model.
+        max_model_len: The longest context.
+        max_num_batched_tokens: Most tokens of a step.
+        max_num_seqs: Most requests that run at a time.
+        enable_prefix_caching: Blocks are found again by what they hold.
+        enable_chunked_prefill: A prompt may be computed over several steps.
+        long_prefill_token_threshold: Most tokens of one prompt in a step, while it is not alone;
+            0 for no such limit.
+        policy: ``"fcfs"`` or ``"priority"``.
+        scheduler_reserve_full_isl: A request is let in only where its whole prompt fits.
+        watermark: Share of the blocks that stay free when another request is let in.
+        async_scheduling: A step is decided before the one before it has returned.
+        prefix_cache_retention_interval: Tokens between cached windows and states; 0 for only
+            where prompts would be read again, None for everywhere.
+
+    Raises:
+        DeploymentError: A count below 1, a share outside of 0 to 1, an unknown policy, no group,
+            or a budget below ``max_model_len`` where prompts are not divided.
+    """
+
+    num_blocks: int
+    groups: tuple[KvGroup, ...]
+    max_model_len: int
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    enable_prefix_caching: bool = True
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0
+    policy: Literal["fcfs", "priority"] = "fcfs"
+    scheduler_reserve_full_isl: bool = True
+    watermark: float = 0.0
+    async_scheduling: bool = True
+    prefix_cache_retention_interval: int | None = 0
+
+    def __post_init__(self) -> None:
+        for name in _COUNTS:
+            if getattr(self, name) < 1:
+                raise DeploymentError(
+                    f"{name} is {shown(getattr(self, name))}; it must be 1 or more"
+                )
+        if not self.groups:
+            raise DeploymentError("groups is empty; a model has at least one KV cache group")
+        if self.long_prefill_token_threshold < 0:
+            raise DeploymentError(
+                f"long_prefill_token_threshold is {shown(self.long_prefill_token_threshold)}; "
+                "it must be 0 or more"
+            )
+        if self.policy not in ("fcfs", "priority"):
+            raise DeploymentError(
+                f"policy is {shown(self.policy)}; it must be 'fcfs' or 'priority'"
+            )
+        if not 0 <= self.watermark < 1:
+            raise DeploymentError(
+                f"watermark is {shown(self.watermark)}; it must be 0 or more and below 1"
+            )
+        if not self.enable_chunked_prefill and self.max_num_batched_tokens < self.max_model_len:
+            raise DeploymentError(
+                f"max_num_batched_tokens {self.max_num_batched_tokens} is below max_model_len "
+                f"{self.max_model_len}; without chunked prefill the longest prompt must fit in a "
+                "step"
+            )
+
+
+class VllmScheduler:
+    """Which requests compute how many tokens in each step.
+
+    Without ``async_scheduling`` each plan is completed before the next is made; with it, a plan
+    is made while the one before it runs, and plans are completed in order.
+
+    Attributes:
+        config: Its settings.
+        kv: The blocks.
+        running: Requests that run, in the order in which they are served.
+        waiting: Requests that wait.
+        queried_tokens: Tokens of prompts looked up in the cache, at first admissions.
+        hit_tokens: Those that were there.
+    """
+
+    __slots__ = (
+        "_names_given",
+        "_spare_blocks",
+        "config",
+        "hit_tokens",
+        "kv",
+        "queried_tokens",
+        "running",
+        "waiting",
+    )
+
+    def __init__(self, config: VllmSchedulerConfig) -> None:
+        batches = 2 if config.async_scheduling else 1
+        self.config = config
+        self.kv = KvCacheManager(
+            num_blocks=config.num_blocks,
+            groups=config.groups,
+            max_model_len=config.max_model_len,
+            max_in_flight_tokens=batches * config.max_num_batched_tokens,
+            enable_prefix_caching=config.enable_prefix_caching,
+            retention_interval_tokens=config.prefix_cache_retention_interval,
+        )
+        self.running: list[Sequence] = []
+        self.waiting: RequestQueue = PriorityQueue() if config.policy == "priority" else FcfsQueue()
+        self.queried_tokens = 0
+        self.hit_tokens = 0
+        self._spare_blocks = int(config.watermark * config.num_blocks)
+        self._names_given = 0
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that wait or run."""
+        return len(self.running) + len(self.waiting)
+
+    def holds_at_most(self, request: Request) -> bool:
+        """Whether the pool has the blocks for the request when it is alone."""
+        tokens = request.prompt_tokens + request.output_tokens
+        return self.kv.blocks_held_at_most(tokens) < self.config.num_blocks
+
+    def add(self, request: Request) -> Sequence:
+        """Queue a request."""
+        sequence = Sequence(
+            request, self.config.max_model_len, len(self.config.groups), -1 - self._names_given
+        )
+        self._names_given += sequence.last_tokens
+        self.waiting.add(sequence)
+        return sequence
+
+    def abort(self, sequence: Sequence) -> None:
+        """End a request early, wherever it stands; one that has ended stays so."""
+        if sequence.status is Status.RUNNING:
+            self.running.remove(sequence)
+        elif sequence.status in (Status.WAITING, Status.PREEMPTED):
+            self.waiting.remove([sequence])
+        else:
+            return
+        sequence.status = Status.ABORTED
+        self.kv.free(sequence)
+
+    def schedule(self) -> StepPlan:
+        """Decide the next step: running requests first, then waiting ones, as tokens remain."""
+        plan = StepPlan()
+        config = self.config
+        self.kv.start_step()
+        threshold = config.long_prefill_token_threshold
+        if threshold and self.unfinished == 1:
+            threshold = 0  # nobody else to starve
+        budget = self._schedule_running(plan, config.max_num_batched_tokens, threshold)
+        if not plan.preempted and budget and self.waiting:
+            self._schedule_waiting(plan, budget, threshold)
+        if config.async_scheduling:
+            self._put_in_flight(plan)
+        plan.free_blocks = self.kv.pool.num_free
+        plan.num_running = len(self.running)
+        plan.num_waiting = len(self.waiting)
+        return plan
+
+    def _schedule_running(self, plan: StepPlan, budget: int, threshold: int) -> int:
+        """Schedule running requests; returns the tokens that remain."""
+        running = self.running
+        extend = self.kv.extend
+        sequences, tokens, contexts = plan.sequences, plan.tokens, plan.contexts
+        emitting = plan.emitting
+        index = 0
+        while index < len(running) and budget:
+            sequence = running[index]
+            context = sequence.computed
+            new = sequence.target - context
+            if new != 1:
+                if threshold and new > threshold:
+                    new = threshold
+                if new > budget:
+                    new = budget
+                if new <= 0:
+                    index += 1
+                    continue
+            end = context + new
+            if end > sequence.quiet_tokens:
+                while not extend(sequence, end):
+                    victim, returned, before = self._preempt_one(plan, index)
+                    index -= before
+                    budget += returned
+                    if victim is sequence:
+                        return budget
+            sequences.append(sequence)
+            tokens.append(new)
+            contexts.append(context)
+            sequence.computed = end
+            if end >= sequence.tokens + sequence.pending:
+                emitting.append(sequence)
+            budget -= new
+            index += 1
+        return budget
+
+    def _preempt_one(self, plan: StepPlan, index: int) -> tuple[Sequence, int, int]:
+        """Take the blocks of the request that is served last or is least urgent.
+
+        Returns it, the tokens that this step had given it, and 1 where it stood before ``index``.
+        """
+        running = self.running
+        returned = before = 0
+        if self.config.policy == "fcfs":
+            victim = running.pop()
+        else:
+            victim = max(running, key=_urgency)
+            position = running.index(victim)
+            del running[position]
+            if position < index:
+                before = 1
+                if victim in plan.sequences:
+                    given = plan.sequences.index(victim)
+                    del plan.sequences[given], plan.contexts[given]
+                    returned = plan.tokens.pop(given)
+                    if victim in plan.emitting:
+                        plan.emitting.remove(victim)
+        self.kv.free(victim)
+        victim.status = Status.PREEMPTED
+        victim.computed = victim.pending = 0
+        # What it has in flight still returns a token, but no KV of it is left.
+        victim.stale = victim.in_flight
+        victim.preemptions += 1
+        self.waiting.put_back(victim)
+        plan.preempted.append(victim)
+        return victim, returned, before
+
+    def _schedule_waiting(self, plan: StepPlan, budget: int, threshold: int) -> None:
+        config, kv, waiting, running = self.config, self.kv, self.waiting, self.running
+        passed_over = []
+        while budget and waiting and len(running) < config.max_num_seqs:
+            sequence = waiting.first()
+            if sequence.stale:
+                passed_over.append(waiting.pop())
+                continue
+            hit = kv.longest_hit(sequence)
+            new = sequence.tokens - hit.tokens
+            if threshold and new > threshold:
+                new = threshold
+            if new > budget:
+                if not config.enable_chunked_prefill:
+                    break
+                new = budget
+            if not kv.admit(
+                sequence,
+                new,
+                hit,
+                whole=config.scheduler_reserve_full_isl,
+                spare_blocks=self._spare_blocks if running else 0,
+            ):
+                break
+            waiting.pop()
+            running.append(sequence)
+            if sequence.status is Status.PREEMPTED:
+                plan.resumed.append(sequence)
+            else:
+                plan.admitted.append(sequence)
+                sequence.hit_tokens = hit.tokens
+                self.queried_tokens += sequence.tokens
+                self.hit_tokens += hit.tokens
+            sequence.status = Status.RUNNING
+            sequence.computed = hit.tokens + new
+            sequence.target = min(sequence.tokens, sequence.last_tokens - 1)
+            plan.sequences.append(sequence)
+            plan.tokens.append(new)
+            plan.contexts.append(hit.tokens)
+            if sequence.computed >= sequence.tokens:
+                plan.emitting.append(sequence)
+            budget -= new
+        for sequence in reversed(passed_over):
+            waiting.put_back(sequence)
+
+    def _put_in_flight(self, plan: StepPlan) -> None:
+        """Count what a step will return before it has: the next step is decided meanwhile."""
+        for sequence, tokens in zip(plan.sequences, plan.tokens, strict=True):
+            sequence.in_flight += tokens
+        for sequence in plan.emitting:
+            sequence.pending += 1
+            sequence.target = min(sequence.tokens + sequence.pending, sequence.last_tokens - 1)
+
+    def complete(self, plan: StepPlan) -> list[Sequence]:
+        """Take in the tokens of a step, in the order of scheduling; gives what it finished."""
+        if self.config.async_scheduling:
+            finished = self._complete_in_flight(plan)
+        else:
+            finished = []
+            for sequence in plan.emitting:
+                if sequence.status is not Status.RUNNING:
+                    continue
+                tokens = sequence.tokens = sequence.tokens + 1
+                if tokens < sequence.last_tokens:
+                    sequence.target = tokens
+                else:
+                    self.kv.free(sequence)
+                    finished.append(sequence)
+        if finished:
+            for sequence in finished:
+                sequence.status = Status.FINISHED
+            self.running = [
+                sequence for sequence in self.running if sequence.status is Status.RUNNING
+            ]
+        return finished
+
+    def _complete_in_flight(self, plan: StepPlan) -> list[Sequence]:
+        finished = []
+        kv = self.kv
+        emitting = set(plan.emitting)
+        for sequence, tokens in zip(plan.sequences, plan.tokens, strict=True):
+            sequence.in_flight -= tokens
+            stale = sequence.stale > 0
+            if stale:
+                sequence.stale -= tokens
+            if sequence not in emitting or sequence.ended:
+                continue
+            sequence.tokens += 1
+            if not stale:
+                sequence.pending -= 1
+            if sequence.status is Status.RUNNING:
+                settled = sequence.computed - sequence.pending
+                if settled >= sequence.commit_at:
+                    kv.commit(sequence, settled)
+            else:  # preempted while its token was in flight: it may have been the last
+                if sequence.tokens >= sequence.last_tokens:
+                    self.waiting.remove([sequence])
+            if sequence.tokens >= sequence.last_tokens:
+                kv.free(sequence)
+                finished.append(sequence)
+        return finished
+
+
+def _urgency(sequence: Sequence) -> tuple[int, float]:
+    return sequence.priority, sequence.arrival_seconds

@@ -1,0 +1,144 @@
+"""Workloads whose every step vLLM's own scheduler decided, and the same steps by ours.
+
+A scenario is one line of JSON. ``requests`` are rows of arrival step, abort step (0 for none),
+prompt tokens, output tokens, priority and block hashes. ``steps`` are rows of
+
+- ``scheduled``: id and tokens of each scheduled request, in the scheduler's order,
+- ``admitted`` and ``resumed``: id and tokens found in the cache,
+- ``preempted``, ``finished`` and ``aborted``: ids,
+- ``decided`` and ``returned``: free blocks, running and waiting requests when the step had been
+  decided, and when its tokens had come back,
+- ``tables``: a checksum of the block tables of the scheduled requests and of the free queue.
+
+Step t: requests of that arrival step are added, those of that abort step end, the step is
+decided, and its tokens return; under asynchronous scheduling those of the step before return.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from tokenroom.serving.kv_group import Kind, KvGroup
+from tokenroom.serving.request import Request
+from tokenroom.serving.schedulers.vllm import VllmScheduler, VllmSchedulerConfig
+from tokenroom.serving.sequence import Sequence
+
+STUCK_AFTER = 4
+MOST_STEPS = 3000
+
+Scenario = dict[str, Any]
+
+
+def read(path: Path) -> Iterator[Scenario]:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+def write(path: Path, scenarios: Iterable[Scenario]) -> None:
+    text = "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in scenarios)
+    path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+
+
+def config_of(scenario: Scenario) -> VllmSchedulerConfig:
+    config = dict(scenario["config"])
+    groups = tuple(
+        KvGroup(kind=Kind(kind), block_tokens=size, window_tokens=window)
+        for kind, size, window in config.pop("groups")
+    )
+    return VllmSchedulerConfig(groups=groups, **config)
+
+
+def checksum(tables: list[list[list[int]]], free: list[int]) -> int:
+    return crc32(json.dumps([tables, free]).encode())
+
+
+class Steps:
+    """Collects the rows of ``steps`` alike for both schedulers, and says when to stop."""
+
+    def __init__(self, requests: list[list[Any]]) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.last_event = max(max(row[0], row[1]) for row in requests)
+        self._idle = 0
+
+    def add(self, **row: Any) -> bool:
+        """Append a row; False once nothing can happen any more."""
+        self.rows.append({name: value for name, value in row.items() if value})
+        idle = not row["scheduled"] and not row["finished"] and len(self.rows) >= self.last_event
+        self._idle = self._idle + 1 if idle else 0
+        return self._idle < STUCK_AFTER and len(self.rows) < MOST_STEPS
+
+
+def replay(scenario: Scenario) -> list[dict[str, Any]]:
+    """The steps of a scenario as our scheduler decides them."""
+    config = config_of(scenario)
+    scheduler = VllmScheduler(config)
+    rows = scenario["requests"]
+    steps = Steps(rows)
+    sequences: dict[int, Sequence] = {}
+    behind = None
+    while True:
+        step = len(steps.rows) + 1
+        for index, (arrival, _, prompt, output, priority, hashes) in enumerate(rows):
+            if arrival == step:
+                sequences[index] = scheduler.add(
+                    Request(
+                        id=index,
+                        arrival_seconds=float(index),
+                        prompt_tokens=prompt,
+                        output_tokens=output,
+                        priority=priority,
+                        block_hashes=tuple(hashes),
+                    )
+                )
+        aborted = [
+            index
+            for index, row in enumerate(rows)
+            if row[1] == step and index in sequences and not sequences[index].ended
+        ]
+        for index in aborted:
+            scheduler.abort(sequences[index])
+        if not scheduler.unfinished and step >= steps.last_event and behind is None:
+            return steps.rows
+        plan = scheduler.schedule()
+        decided = [plan.free_blocks, plan.num_running, plan.num_waiting]
+        tables = checksum(
+            [sequence.blocks for sequence in plan.sequences],
+            list(scheduler.kv.pool.free_blocks()),
+        )
+        if config.async_scheduling:
+            behind, due = plan, behind
+        else:
+            due = plan
+        finished = scheduler.complete(due) if due is not None else []
+        more = steps.add(
+            scheduled=[
+                [sequence.request.id, tokens]
+                for sequence, tokens in zip(plan.sequences, plan.tokens, strict=True)
+            ],
+            admitted=[_hit(plan, sequence) for sequence in plan.admitted],
+            resumed=[_hit(plan, sequence) for sequence in plan.resumed],
+            preempted=[sequence.request.id for sequence in plan.preempted],
+            finished=sorted(sequence.request.id for sequence in finished),
+            aborted=aborted,
+            decided=decided,
+            returned=[
+                scheduler.kv.pool.num_free,
+                len(scheduler.running),
+                len(scheduler.waiting),
+            ],
+            tables=tables,
+        )
+        if not more:
+            return steps.rows
+        if behind is not None and not plan.sequences and not scheduler.unfinished:
+            behind = None
+
+
+def _hit(plan: Any, sequence: Sequence) -> list[int]:
+    return [sequence.request.id, plan.contexts[plan.sequences.index(sequence)]]

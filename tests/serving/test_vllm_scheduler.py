@@ -1,0 +1,78 @@
+"""Our scheduler against the steps that vLLM 0.32's own decided."""
+
+from pathlib import Path
+
+import pytest
+from scheduler_scenarios import Scenario, read, replay
+
+from tokenroom.errors import DeploymentError
+from tokenroom.serving.kv_group import Kind, KvGroup
+from tokenroom.serving.request import Request
+from tokenroom.serving.schedulers.vllm import VllmScheduler, VllmSchedulerConfig
+
+RECORDED = Path(__file__).parents[1] / "fixtures" / "serving" / "vllm_scheduler.jsonl.gz"
+FULL = KvGroup(kind=Kind.FULL, block_tokens=16)
+
+
+def config(**settings: object) -> VllmSchedulerConfig:
+    usual = {
+        "num_blocks": 64,
+        "groups": (FULL,),
+        "max_model_len": 512,
+        "max_num_batched_tokens": 256,
+        "max_num_seqs": 8,
+    }
+    return VllmSchedulerConfig(**(usual | settings))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scenario", list(read(RECORDED)), ids=lambda scenario: scenario["name"])
+def test_every_step_is_the_one_that_vllm_took(scenario: Scenario) -> None:
+    ours = replay(scenario)
+    for step, (mine, theirs) in enumerate(zip(ours, scenario["steps"], strict=False), start=1):
+        assert mine == theirs, f"step {step}"
+    assert len(ours) == len(scenario["steps"])
+
+
+def test_recorded_workloads_cross_what_schedulers_do() -> None:
+    steps = [step for scenario in read(RECORDED) for step in scenario["steps"]]
+    assert sum(len(step.get("preempted", ())) for step in steps) > 300
+    assert sum(len(step.get("aborted", ())) for step in steps) > 50
+    assert sum(hit for step in steps for _, hit in step.get("admitted", ())) > 10_000
+    assert sum(hit for step in steps for _, hit in step.get("resumed", ())) > 8_000
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"max_num_seqs": 0}, "max_num_seqs is 0"),
+        ({"num_blocks": 1}, "num_blocks is 1"),
+        ({"groups": ()}, "groups is empty"),
+        ({"policy": "lifo"}, "policy is 'lifo'"),
+        ({"watermark": 1.0}, "watermark is 1.0"),
+        ({"long_prefill_token_threshold": -1}, "long_prefill_token_threshold is -1"),
+        ({"enable_chunked_prefill": False}, "max_num_batched_tokens 256 is below max_model_len"),
+        ({"prefix_cache_retention_interval": 24}, "prefix_cache_retention_interval is 24"),
+    ],
+)
+def test_settings_that_vllm_refuses_are_refused(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(DeploymentError, match=said):
+        VllmScheduler(config(**settings))
+
+
+def test_aborting_what_has_ended_changes_nothing() -> None:
+    scheduler = VllmScheduler(config(async_scheduling=False))
+    sequence = scheduler.add(Request(id=0, arrival_seconds=0, prompt_tokens=20, output_tokens=1))
+    assert scheduler.complete(scheduler.schedule()) == [sequence]
+    scheduler.abort(sequence)
+    assert scheduler.unfinished == 0
+    assert scheduler.kv.pool.num_free == 63
+
+
+def test_a_request_that_no_pool_holds_is_known_beforehand() -> None:
+    scheduler = VllmScheduler(config(num_blocks=11))
+
+    def asks(prompt: int, output: int) -> Request:
+        return Request(id=0, arrival_seconds=0, prompt_tokens=prompt, output_tokens=output)
+
+    assert scheduler.holds_at_most(asks(150, 10))
+    assert not scheduler.holds_at_most(asks(150, 11))
