@@ -1,0 +1,171 @@
+"""Rows of a CSV trace: Azure's, BurstGPT's, Vidur's, or any whose columns are named.
+
+Azure 2023 (github.com/Azure/AzurePublicDataset, ``AzureLLMInferenceTrace_*.csv``): ``TIMESTAMP`` as
+a date with seven digits of a second, ``ContextTokens``, ``GeneratedTokens``; lines end in CRLF.
+BurstGPT (github.com/HPMLL/BurstGPT): ``Timestamp`` in seconds, ``Request tokens``, ``Response
+tokens`` (0 where the request failed), ``Session ID`` in later releases. Vidur
+(github.com/microsoft/vidur, ``data/processed_traces``): ``arrived_at`` in seconds,
+``num_prefill_tokens``, ``num_decode_tokens``.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from tokenroom.errors import WorkloadError, shown
+from tokenroom.serving.workloads.bad_rows import BadRows
+from tokenroom.serving.workloads.columns import Columns, find_columns
+from tokenroom.serving.workloads.rows import Row
+from tokenroom.serving.workloads.values import (
+    NotANumberError,
+    NotATimeError,
+    session_number,
+    time_reader,
+    whole_number,
+)
+
+SIGNATURES: Final = {
+    "azure": frozenset({"TIMESTAMP", "ContextTokens", "GeneratedTokens"}),
+    "burstgpt": frozenset({"Timestamp", "Request tokens", "Response tokens"}),
+    "vidur": frozenset({"arrived_at", "num_prefill_tokens", "num_decode_tokens"}),
+}
+"""Columns that tell a known format."""
+
+_DELIMITERS: Final = ",\t;|"
+
+
+def header_of(line: str, name: str) -> list[str]:
+    """The names of the columns in a file's first line.
+
+    Raises:
+        WorkloadError: It is none.
+    """
+    try:
+        row = next(csv.reader([line], delimiter=_delimiter(line)), [])
+    except csv.Error as problem:
+        raise WorkloadError(
+            f"{name}, line 1: it is no header of CSV ({problem}); begin the file with the names of "
+            "its columns"
+        ) from None
+    return [column.strip() for column in row]
+
+
+def _delimiter(line: str) -> str:
+    return max(_DELIMITERS, key=line.count)
+
+
+def csv_rows(
+    text: io.TextIOWrapper, bad: BadRows, asked: Columns | None, *, arrivals: bool = True
+) -> Iterator[Row]:
+    """The rows of a CSV file with a header.
+
+    Args:
+        text: The file's content.
+        bad: Where rows go that cannot be read.
+        asked: Names of columns, where they are told.
+        arrivals: Whether arrival times are needed; without them every row arrives at 0.
+
+    Raises:
+        WorkloadError: A column is missing; or a row cannot be read and is not left out.
+    """
+    head, above = text.readline(), 1
+    while head and not head.strip():
+        head, above = text.readline(), above + 1
+    header = header_of(head, bad.name)
+    fields = _Fields(header, find_columns(header, asked, name=bad.name, arrivals=arrivals))
+    time_at, in_at, out_at = fields.time_at, fields.in_at, fields.out_at
+    plain = fields.session_at is None and fields.priority_at is None and time_at is not None
+    reader = csv.reader(text, delimiter=_delimiter(head))
+    with bad.until_damage(lambda: reader.line_num + above):
+        while True:
+            try:
+                for row in reader:
+                    line = reader.line_num + above
+                    if plain and fields.time is not None:  # the quick way, for millions of rows
+                        try:
+                            yield (
+                                *(line, fields.time(row[time_at]), int(row[in_at])),  # type: ignore[index]
+                                *(int(row[out_at]), None, 0, None),
+                            )
+                            continue
+                        except (ValueError, IndexError):
+                            pass  # the careful way says what is wrong
+                    found = fields.read(row, line, bad)
+                    if found is not None:
+                        yield found
+                return
+            except csv.Error as problem:
+                bad.refuse(reader.line_num + above, "text", f"it is no row of CSV ({problem})")
+
+
+class _Fields:
+    """Where a row holds what."""
+
+    __slots__ = (
+        *("columns", "header", "in_at", "out_at", "priority_at", "session_at", "time", "time_at"),
+    )
+
+    def __init__(self, header: list[str], columns: Columns) -> None:
+        at = {field: header.index(column) for field, column in columns.names.items()}
+        self.header = header
+        self.columns = columns
+        self.in_at, self.out_at = at["input"], at["output"]
+        self.time_at, self.session_at = at.get("arrival"), at.get("session")
+        self.priority_at = at.get("priority")
+        self.time: Callable[[str], float] | None = None
+
+    def read(self, row: list[str], line: int, bad: BadRows) -> Row | None:
+        """A row with every field checked; None when it is blank or left out."""
+        if not any(value.strip() for value in row):
+            return None
+        needed = (self.in_at, self.out_at, self.time_at, self.session_at, self.priority_at)
+        if len(row) <= max(place for place in needed if place is not None):
+            sentence = f"it has {len(row)} columns where the header has {len(self.header)}"
+            bad.refuse(line, "missing", sentence)
+            return None
+        try:
+            return (
+                line,
+                self._arrival(row),
+                whole_number(row[self.in_at], self.header[self.in_at]),
+                whole_number(row[self.out_at], self.header[self.out_at]),
+                None if self.session_at is None else session_number(row[self.session_at]),
+                0
+                if self.priority_at is None
+                else whole_number(row[self.priority_at], self.header[self.priority_at]),
+                None,
+            )
+        except NotATimeError as problem:
+            bad.refuse(line, "time", str(problem))
+        except NotANumberError as problem:
+            bad.refuse(line, "number", str(problem))
+        return None
+
+    def _arrival(self, row: list[str]) -> float:
+        if self.time_at is None:
+            return 0.0
+        value = row[self.time_at]
+        if self.time is not None:
+            return self.time(value)
+        time = time_reader(value, self.columns.units_per_second, self.header[self.time_at])
+        seconds = time(value)
+        self.time = time  # the first value that is a time says how they are written
+        return seconds
+
+
+def check_signature(name: str, kind: str, header: list[str]) -> None:
+    """Refuse a file that is said to be of a format whose columns it lacks.
+
+    Raises:
+        WorkloadError: Columns are missing.
+    """
+    missing = SIGNATURES[kind] - set(header)
+    if missing:
+        raise WorkloadError(
+            f"{name} is said to be of format {kind}, but has no column "
+            f"{', '.join(map(shown, sorted(missing)))}; leave --format out, or name its columns "
+            "with --columns"
+        )
