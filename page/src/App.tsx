@@ -53,6 +53,7 @@ export function App({ first }: { first: Question }) {
     { delay: SPEED_DELAY, unreachable },
   );
   const speed = fit && fit.verdict !== "does_not_fit" && speedAnswer?.ttft_seconds ? speedAnswer : null;
+  const notes = fit ? [...(fit.remarks ?? []), ...fit.warnings, ...fit.command_notes, ...(speed?.warnings ?? [])] : [];
 
   useAddress(question, setQuestion);
   useEffect(() => {
@@ -225,11 +226,11 @@ export function App({ first }: { first: Question }) {
                   <button type="button" onClick={() => copy("command", fit.command ?? "")}>{copied === "command" ? say("copied") : say("copy")}</button>
                 </div>
               )}
-              {fit.warnings.length + (fit.remarks?.length ?? 0) + (speed?.warnings.length ?? 0) > 0 && (
+              {notes.length > 0 && (
                 <details class="notes">
-                  <summary>{say("notes")} ({fit.warnings.length + (fit.remarks?.length ?? 0) + (speed?.warnings.length ?? 0)})</summary>
+                  <summary>{say("notes")} ({notes.length})</summary>
                   <ul>
-                    {[...(fit.remarks ?? []), ...fit.warnings, ...(speed?.warnings ?? [])].map((text) => <li key={text}>{text}</li>)}
+                    {notes.map((text) => <li key={text}>{text}</li>)}
                   </ul>
                 </details>
               )}

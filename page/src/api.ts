@@ -70,7 +70,8 @@ export interface Fit {
   warnings: string[];
   remarks?: string[];
   explain?: Line[];
-  command?: string | null;
+  command: string | null;
+  command_notes: string[];
 }
 
 export interface Ranged {

@@ -50,6 +50,7 @@ def test_the_first_screen_shows_it_all_without_scrolling(visit: Visit) -> None:
         box = page.locator(what).bounding_box()
         assert box is not None
         assert box["y"] + box["height"] <= 720, what
+    assert page.locator(".launch code").inner_text().startswith("vllm serve ")
     page.wait_for_selector(".figure:has-text('First token')")
 
 

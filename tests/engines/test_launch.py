@@ -45,7 +45,8 @@ QUICK = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 
-texts = st.text("ab1 -_.'\"$/=,{é\\", min_size=1, max_size=8)
+#: argparse takes -- for the end of the options, wherever it stands.
+texts = st.text("ab1 -_.'\"$/=,{é\\", min_size=1, max_size=8).filter(lambda text: text != "--")
 numbers = st.integers(1, 5000)
 small_objects = st.dictionaries(
     st.sampled_from(["a", "rope_theta", "nested"]),
@@ -244,7 +245,7 @@ SGLANG = by_annotation(
     SGLangSettings,
     {
         "chunked_prefill_size": st.one_of(numbers, st.just(-1)),
-        "cpu_offload_bytes": st.one_of(st.integers(0, 99).map(lambda gib: gib * GIB), numbers),
+        "cpu_offload_bytes": st.one_of(st.integers(1, 99).map(lambda gib: gib * GIB), numbers),
         "hicache_size_bytes": st.one_of(st.integers(1, 99).map(lambda gb: gb * 10**9), numbers),
         "environment": st.dictionaries(st.just("SGLANG_PP_LAYER_PARTITION"), texts),
     },
@@ -472,6 +473,22 @@ def test_a_layout_behind_the_name_is_not_part_of_it() -> None:
     launch = fit("llama-3.1-8b-instruct@awq", "h100").launch
     assert launch
     assert launch.arguments[0] == "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def test_a_gguf_file_is_named_by_its_path_or_its_place_on_the_hub() -> None:
+    file = replace(MODEL, config=None, name="a", path="/models/a b.gguf")
+    hub = replace(MODEL, config=None, name="org/a-GGUF/a-q8_0.gguf")
+    for spec, words in (
+        (file, ("-m", "/models/a b.gguf")),
+        (hub, ("-hf", "org/a-GGUF", "-hff", "a-q8_0.gguf")),
+    ):
+        launch = launch_command(
+            replace(deployment_of("llama.cpp", "b8766", LlamaCppSettings()), spec=spec)
+        )
+        assert launch is not None
+        assert launch.arguments == words
+        assert launch.notes == ()
+        assert read_back("llama.cpp", "b8766", launch).model == (spec.path or spec.name)
 
 
 def test_a_local_model_is_named_by_its_folder() -> None:

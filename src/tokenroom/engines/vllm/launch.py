@@ -119,6 +119,10 @@ def _words(flag: Flag, value: Any) -> tuple[str, ...]:
         return ()
     if flag.optional and str(value) in ("", "None"):
         return ()
+    if flag.kind in ("int", "float") and not all(isinstance(item, int | float) for item in values):
+        return ()
+    if flag.kind in ("json", "config") and not isinstance(value, Mapping):
+        return ()
     if flag.kind == "key-values":
         return (flag.name, ",".join(f"{key}={count}" for key, count in value.items()))
     if isinstance(value, Mapping):
