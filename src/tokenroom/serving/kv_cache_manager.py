@@ -226,7 +226,10 @@ class KvCacheManager:
         known = min(end, sequence.tokens)
         if known >= sequence.commit_at:
             self.commit(sequence, known)
-        quiet = sequence.commit_at - 1
+        if end < sequence.tokens:
+            sequence.quiet_tokens = 0
+            return
+        quiet = min(sequence.commit_at, sequence.last_tokens) - 1
         for index, blocks in enumerate(sequence.blocks):
             group = self._groups[index]
             quiet = min(quiet, len(blocks) * group.block_tokens)

@@ -15,7 +15,7 @@ class StepPlan:
         sequences: Scheduled requests, in the scheduler's order.
         tokens: Tokens that each computes.
         contexts: Tokens of each that were computed before.
-        emitting: Those of them that get an answer token from this step.
+        silent: Those of them whose prompt goes on; all others get an answer token.
         admitted: Those that run for the first time.
         resumed: Those that run again after a preemption.
         preempted: Requests that lost their blocks, in that order.
@@ -27,13 +27,13 @@ class StepPlan:
     __slots__ = (
         "admitted",
         "contexts",
-        "emitting",
         "free_blocks",
         "num_running",
         "num_waiting",
         "preempted",
         "resumed",
         "sequences",
+        "silent",
         "tokens",
     )
 
@@ -41,7 +41,7 @@ class StepPlan:
         self.sequences: list[Sequence] = []
         self.tokens: list[int] = []
         self.contexts: list[int] = []
-        self.emitting: list[Sequence] = []
+        self.silent: list[Sequence] = []
         self.admitted: list[Sequence] = []
         self.resumed: list[Sequence] = []
         self.preempted: list[Sequence] = []

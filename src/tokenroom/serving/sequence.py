@@ -27,12 +27,10 @@ class Sequence:
         tokens: Prompt and answer so far.
         last_tokens: Prompt and answer when it ends.
         computed: Tokens whose KV is computed, or scheduled to be.
-        pending: Answer tokens that are scheduled and not returned.
         in_flight: Scheduled tokens whose step has not returned.
         stale: Those of ``in_flight`` that were scheduled before a preemption.
-        target: Tokens that may be computed by now: ``tokens + pending``, cut to what its
-            last token needs.
-        quiet_tokens: Computed tokens up to which its blocks need no change.
+        quiet_tokens: Computed tokens up to which it gets one token after another and its blocks
+            need no change; 0 while its prompt is computed.
         commit_at: Computed tokens at which its next full blocks are cached.
         blocks: Its blocks in each KV group; the null block for those not kept.
         cached: Blocks of each group that are cached, or that were never to be.
@@ -53,7 +51,6 @@ class Sequence:
         "junction",
         "last_tokens",
         "own_name",
-        "pending",
         "preemptions",
         "priority",
         "prompt_tokens",
@@ -61,7 +58,6 @@ class Sequence:
         "request",
         "stale",
         "status",
-        "target",
         "tokens",
     )
 
@@ -74,10 +70,8 @@ class Sequence:
         self.tokens = request.prompt_tokens
         self.last_tokens = min(request.prompt_tokens + request.output_tokens, max_model_len)
         self.computed = 0
-        self.pending = 0
         self.in_flight = 0
         self.stale = 0
-        self.target = 0
         self.quiet_tokens = 0
         self.commit_at = NEVER
         self.blocks: list[list[int]] = [[] for _ in range(groups)]

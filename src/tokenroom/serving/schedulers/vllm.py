@@ -176,7 +176,8 @@ class VllmScheduler:
         if not plan.preempted and budget and self.waiting:
             self._schedule_waiting(plan, budget, threshold)
         if config.async_scheduling:
-            self._put_in_flight(plan)
+            for sequence, tokens in zip(plan.sequences, plan.tokens, strict=True):
+                sequence.in_flight += tokens
         plan.free_blocks = self.kv.pool.num_free
         plan.num_running = len(self.running)
         plan.num_waiting = len(self.waiting)
@@ -185,39 +186,49 @@ class VllmScheduler:
     def _schedule_running(self, plan: StepPlan, budget: int, threshold: int) -> int:
         """Schedule running requests; returns the tokens that remain."""
         running = self.running
-        extend = self.kv.extend
-        sequences, tokens, contexts = plan.sequences, plan.tokens, plan.contexts
-        emitting = plan.emitting
+        scheduled, tokens, contexts = (
+            plan.sequences.append,
+            plan.tokens.append,
+            plan.contexts.append,
+        )
         index = 0
         while index < len(running) and budget:
             sequence = running[index]
             context = sequence.computed
-            new = sequence.target - context
-            if new != 1:
-                if threshold and new > threshold:
-                    new = threshold
-                if new > budget:
-                    new = budget
-                if new <= 0:
+            end = context + 1
+            if end > sequence.quiet_tokens:
+                end = self._end_of_step(sequence, budget, threshold)
+                if end <= context:
                     index += 1
                     continue
-            end = context + new
-            if end > sequence.quiet_tokens:
-                while not extend(sequence, end):
+                while not self.kv.extend(sequence, end):
                     victim, returned, before = self._preempt_one(plan, index)
                     index -= before
                     budget += returned
                     if victim is sequence:
                         return budget
-            sequences.append(sequence)
-            tokens.append(new)
-            contexts.append(context)
+                if end < sequence.tokens:
+                    plan.silent.append(sequence)
+            scheduled(sequence)
+            tokens(end - context)
+            contexts(context)
             sequence.computed = end
-            if end >= sequence.tokens + sequence.pending:
-                emitting.append(sequence)
-            budget -= new
+            budget -= end - context
             index += 1
         return budget
+
+    @staticmethod
+    def _end_of_step(sequence: Sequence, budget: int, threshold: int) -> int:
+        """Up to where a running request computes: its prompt, or one token more.
+
+        The last token of an answer is never computed, nor is anything beyond the context. Under
+        asynchronous scheduling the token to compute may not be known yet.
+        """
+        context = sequence.computed
+        new = min(max(sequence.tokens, context + 1), sequence.last_tokens - 1) - context
+        if threshold:
+            new = min(new, threshold)
+        return context + min(new, budget)
 
     def _preempt_one(self, plan: StepPlan, index: int) -> tuple[Sequence, int, int]:
         """Take the blocks of the request that is served last or is least urgent.
@@ -238,11 +249,11 @@ class VllmScheduler:
                     given = plan.sequences.index(victim)
                     del plan.sequences[given], plan.contexts[given]
                     returned = plan.tokens.pop(given)
-                    if victim in plan.emitting:
-                        plan.emitting.remove(victim)
+                    if victim in plan.silent:
+                        plan.silent.remove(victim)
         self.kv.free(victim)
         victim.status = Status.PREEMPTED
-        victim.computed = victim.pending = 0
+        victim.computed = 0
         # What it has in flight still returns a token, but no KV of it is left.
         victim.stale = victim.in_flight
         victim.preemptions += 1
@@ -285,37 +296,28 @@ class VllmScheduler:
                 self.hit_tokens += hit.tokens
             sequence.status = Status.RUNNING
             sequence.computed = hit.tokens + new
-            sequence.target = min(sequence.tokens, sequence.last_tokens - 1)
             plan.sequences.append(sequence)
             plan.tokens.append(new)
             plan.contexts.append(hit.tokens)
-            if sequence.computed >= sequence.tokens:
-                plan.emitting.append(sequence)
+            if sequence.computed < sequence.tokens:
+                plan.silent.append(sequence)
             budget -= new
         for sequence in reversed(passed_over):
             waiting.put_back(sequence)
 
-    def _put_in_flight(self, plan: StepPlan) -> None:
-        """Count what a step will return before it has: the next step is decided meanwhile."""
-        for sequence, tokens in zip(plan.sequences, plan.tokens, strict=True):
-            sequence.in_flight += tokens
-        for sequence in plan.emitting:
-            sequence.pending += 1
-            sequence.target = min(sequence.tokens + sequence.pending, sequence.last_tokens - 1)
-
     def complete(self, plan: StepPlan) -> list[Sequence]:
         """Take in the tokens of a step, in the order of scheduling; gives what it finished."""
+        silent = set(plan.silent)
         if self.config.async_scheduling:
-            finished = self._complete_in_flight(plan)
+            finished = self._complete_in_flight(plan, silent)
         else:
             finished = []
-            for sequence in plan.emitting:
-                if sequence.status is not Status.RUNNING:
+            running = Status.RUNNING
+            for sequence in plan.sequences:
+                if sequence.status is not running or (silent and sequence in silent):
                     continue
                 tokens = sequence.tokens = sequence.tokens + 1
-                if tokens < sequence.last_tokens:
-                    sequence.target = tokens
-                else:
+                if tokens >= sequence.last_tokens:
                     self.kv.free(sequence)
                     finished.append(sequence)
         if finished:
@@ -326,29 +328,24 @@ class VllmScheduler:
             ]
         return finished
 
-    def _complete_in_flight(self, plan: StepPlan) -> list[Sequence]:
+    def _complete_in_flight(self, plan: StepPlan, silent: set[Sequence]) -> list[Sequence]:
         finished = []
-        kv = self.kv
-        emitting = set(plan.emitting)
-        for sequence, tokens in zip(plan.sequences, plan.tokens, strict=True):
-            sequence.in_flight -= tokens
-            stale = sequence.stale > 0
-            if stale:
-                sequence.stale -= tokens
-            if sequence not in emitting or sequence.ended:
+        for sequence, scheduled in zip(plan.sequences, plan.tokens, strict=True):
+            sequence.in_flight -= scheduled
+            if sequence.stale:
+                sequence.stale -= scheduled
+            if sequence.ended or sequence in silent:
                 continue
-            sequence.tokens += 1
-            if not stale:
-                sequence.pending -= 1
+            tokens = sequence.tokens = sequence.tokens + 1
+            last = tokens >= sequence.last_tokens
             if sequence.status is Status.RUNNING:
-                settled = sequence.computed - sequence.pending
-                if settled >= sequence.commit_at:
-                    kv.commit(sequence, settled)
-            else:  # preempted while its token was in flight: it may have been the last
-                if sequence.tokens >= sequence.last_tokens:
-                    self.waiting.remove([sequence])
-            if sequence.tokens >= sequence.last_tokens:
-                kv.free(sequence)
+                # Blocks are cached when their tokens are known, not when they are scheduled.
+                if tokens > sequence.commit_at:
+                    self.kv.commit(sequence, tokens - 1)
+            elif last:  # preempted while its last token was in flight
+                self.waiting.remove([sequence])
+            if last:
+                self.kv.free(sequence)
                 finished.append(sequence)
         return finished
 
