@@ -106,7 +106,7 @@ def replay(scenario: Scenario) -> list[dict[str, Any]]:
         if not scheduler.unfinished and step >= steps.last_event and behind is None:
             return steps.rows
         plan = scheduler.schedule()
-        decided = [plan.free_blocks, plan.num_running, plan.num_waiting]
+        decided = [config.num_blocks - 1 - plan.used_blocks, plan.num_running, plan.num_waiting]
         tables = checksum(
             [sequence.blocks for sequence in plan.sequences],
             list(scheduler.kv.pool.free_blocks()),

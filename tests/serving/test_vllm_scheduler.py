@@ -7,6 +7,7 @@ from scheduler_scenarios import Scenario, read, replay
 
 from tokenroom.errors import DeploymentError
 from tokenroom.serving.kv_group import Kind, KvGroup
+from tokenroom.serving.record import Refusal
 from tokenroom.serving.request import Request
 from tokenroom.serving.schedulers.vllm import VllmScheduler, VllmSchedulerConfig
 
@@ -74,5 +75,6 @@ def test_a_request_that_no_pool_holds_is_known_beforehand() -> None:
     def asks(prompt: int, output: int) -> Request:
         return Request(id=0, arrival_seconds=0, prompt_tokens=prompt, output_tokens=output)
 
-    assert scheduler.holds_at_most(asks(150, 10))
-    assert not scheduler.holds_at_most(asks(150, 11))
+    assert scheduler.refusal(asks(150, 10)) is None
+    assert scheduler.refusal(asks(150, 11)) is Refusal.BEYOND_POOL
+    assert scheduler.refusal(asks(512, 1)) is Refusal.TOO_LONG

@@ -131,6 +131,10 @@ class BlockPool:
         found = self._cached[group].get(name)
         return found[0] if isinstance(found, list) else found
 
+    def name_of(self, block: int) -> int | None:
+        """The hash by which a block is found, None for none."""
+        return self._hash[block]
+
     def _forget(self, block: int) -> None:
         name = self._hash[block]
         assert name is not None

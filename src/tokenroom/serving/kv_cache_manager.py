@@ -76,7 +76,7 @@ class KvCacheManager:
         )
         # Blocks are cached at multiples of the groups' common block, where hits can end.
         self._commits_every = self.prefix_cache.alignment_tokens if self.prefix_cache else NEVER
-        self._fresh_states: set[int] = set()
+        self._fresh_states: set[tuple[int, int | None]] = set()
 
     def start_step(self) -> None:
         """Forget which states this step writes: the next one may read them."""
@@ -112,7 +112,8 @@ class KvCacheManager:
             spare_blocks: Blocks that must stay free (``watermark``).
         """
         if any(
-            hit.blocks[index] and hit.blocks[index][-1] in self._fresh_states
+            hit.blocks[index]
+            and (index, self.pool.name_of(hit.blocks[index][-1])) in self._fresh_states
             for index in self._states
         ):
             return False  # a state that this very step writes can be read from the next one on
@@ -211,9 +212,10 @@ class KvCacheManager:
             for position in cache.kept(sequence, group, first, end):
                 block = blocks[position]
                 if block != NULL_BLOCK:
-                    remember(block, index, sequence.block_name((position + 1) * scale - 1))
+                    name = sequence.block_name((position + 1) * scale - 1)
+                    remember(block, index, name)
                     if index in self._states:
-                        self._fresh_states.add(block)
+                        self._fresh_states.add((index, name))
             sequence.cached[index] = end
         sequence.commit_at = self._next_commit(computed)
 

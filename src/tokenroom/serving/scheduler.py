@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from tokenroom.serving.record import Refusal
 from tokenroom.serving.request import Request
 from tokenroom.serving.sequence import Sequence
 
@@ -19,7 +20,7 @@ class StepPlan:
         admitted: Those that run for the first time.
         resumed: Those that run again after a preemption.
         preempted: Requests that lost their blocks, in that order.
-        free_blocks: Blocks that are free.
+        used_blocks: Blocks that are held.
         num_running: Requests that run.
         num_waiting: Requests that wait.
     """
@@ -27,7 +28,6 @@ class StepPlan:
     __slots__ = (
         "admitted",
         "contexts",
-        "free_blocks",
         "num_running",
         "num_waiting",
         "preempted",
@@ -35,6 +35,7 @@ class StepPlan:
         "sequences",
         "silent",
         "tokens",
+        "used_blocks",
     )
 
     def __init__(self) -> None:
@@ -45,7 +46,7 @@ class StepPlan:
         self.admitted: list[Sequence] = []
         self.resumed: list[Sequence] = []
         self.preempted: list[Sequence] = []
-        self.free_blocks = 0
+        self.used_blocks = 0
         self.num_running = 0
         self.num_waiting = 0
 
@@ -81,8 +82,12 @@ class Scheduler(Protocol):
     def complete(self, plan: StepPlan) -> list[Sequence]:
         """Take in what a step returned, in the order of scheduling; gives what it finished."""
 
-    def holds_at_most(self, request: Request) -> bool:
-        """Whether the request could be served if it were alone."""
+    def refusal(self, request: Request) -> Refusal | None:
+        """Why a request would not be served at all; None if it would."""
+
+    @property
+    def plans_ahead(self) -> bool:
+        """Whether a step is decided before the one before it has returned."""
 
     @property
     def unfinished(self) -> int:

@@ -13,6 +13,7 @@ from typing import Literal
 from tokenroom.errors import DeploymentError, shown
 from tokenroom.serving.kv_cache_manager import KvCacheManager
 from tokenroom.serving.kv_group import KvGroup
+from tokenroom.serving.record import Refusal
 from tokenroom.serving.request import Request
 from tokenroom.serving.request_queue import FcfsQueue, PriorityQueue, RequestQueue
 from tokenroom.serving.scheduler import StepPlan
@@ -139,10 +140,24 @@ class VllmScheduler:
         """Requests that wait or run."""
         return len(self.running) + len(self.waiting)
 
-    def holds_at_most(self, request: Request) -> bool:
-        """Whether the pool has the blocks for the request when it is alone."""
+    @property
+    def plans_ahead(self) -> bool:
+        """Whether a step is decided before the one before it has returned."""
+        return self.config.async_scheduling
+
+    def refusal(self, request: Request) -> Refusal | None:
+        """Why a request would not be served at all; None if it would.
+
+        Source: ``_validate_prompt_len`` of ``vllm/v1/engine/input_processor.py`` for prompts as
+        long as the context. vLLM does not start with a pool below one request of
+        ``max_model_len``, except for a number of blocks that was given.
+        """
+        if request.prompt_tokens >= self.config.max_model_len:
+            return Refusal.TOO_LONG
         tokens = request.prompt_tokens + request.output_tokens
-        return self.kv.blocks_held_at_most(tokens) < self.config.num_blocks
+        if self.kv.blocks_held_at_most(tokens) >= self.config.num_blocks:
+            return Refusal.BEYOND_POOL
+        return None
 
     def add(self, request: Request) -> Sequence:
         """Queue a request."""
@@ -178,7 +193,7 @@ class VllmScheduler:
         if config.async_scheduling:
             for sequence, tokens in zip(plan.sequences, plan.tokens, strict=True):
                 sequence.in_flight += tokens
-        plan.free_blocks = self.kv.pool.num_free
+        plan.used_blocks = config.num_blocks - 1 - self.kv.pool.num_free
         plan.num_running = len(self.running)
         plan.num_waiting = len(self.waiting)
         return plan
