@@ -60,7 +60,9 @@ flags alone; only `kv_tokens_from_kv_gib` starts from the memory that the engine
 for its cache, `kv_tokens_from_avail_for_kv_gib` from what TensorRT-LLM says is free before it takes
 its share, and `kv_tokens_from_avail_gib` from what SGLang says is free before and after its
 weights. Causes of errors were looked for, and rules corrected, with some of these rows in hand: the
-figures describe how well the model fits them and are no blind test. For the tokens of a pool the
+figures describe how well the model fits them and are no blind test. What other processes held of a GPU is
+told by no flag: in the rows named under "Memory that others held" it is taken from what the engine
+itself prints as free ([validation.md](validation.md#how-flags-are-read)). For the tokens of a pool the
 median is what to expect of a version and kind of model that was measured; the worst value stands
 for a row listed below with its cause.
 
@@ -206,6 +208,10 @@ def lines(found: Validation, own: Sequence[Row]) -> Iterator[str]:
     )
     yield ""
     yield from large_lines(far, error_text)
+    yield from ("", "## Memory that others held", "")
+    for remark in found.remarks:
+        if remark.key == "held":
+            yield f"- `{remark.id}`: {remark.values['held']} of each GPU"
     yield from ("", "## Starts and failures that were not foreseen", "")
     for item in found.outcomes:
         if not item.agrees:

@@ -109,6 +109,10 @@ VALIDATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "The log is of another {what} than was given: {log}, not {given}; predicted is the latter.",
         "日志的{what}与所给的不同：日志为 {log}，所给为 {given}；按后者预测。",
     ),
+    "validate.remark.held": (
+        "Others held {held} of each GPU, as the figures it prints say; that is taken off.",
+        "由该行打印的数值可知，每块 GPU 有 {held} 被其他进程占用；已扣除。",
+    ),
     "validate.remark.ended": (
         "The log ends with an error: {error}",
         "日志以错误结束：{error}",

@@ -12,7 +12,7 @@ from tokenroom.units import GIB
 from tokenroom.validation.architecture import architecture_class
 from tokenroom.validation.explanations import Explanations
 from tokenroom.validation.figures import Figure, figure, numbers, numeric
-from tokenroom.validation.occupied import FREE_FIGURES
+from tokenroom.validation.occupied import is_source
 from tokenroom.validation.prediction import Prediction
 from tokenroom.validation.quantities import (
     FROM_AVAILABLE,
@@ -158,7 +158,7 @@ def compare(
     for quantity, predicted, observed in _figures(row, result):
         if prediction.cache_only and not rests_on_cache(row.engine, quantity):
             continue
-        if result.deployment.node.used_bytes and quantity in FREE_FIGURES:
+        if result.deployment.node.used_bytes and is_source(row, quantity):
             continue  # what others held was taken from it
         key = (configuration, quantity)
         yield Comparison(

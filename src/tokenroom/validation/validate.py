@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tokenroom.errors import TokenroomError
+from tokenroom.units import format_bytes
 from tokenroom.validation.comparison import Comparison, OutcomeCheck, check_outcome, compare
 from tokenroom.validation.explanations import (
     OUTCOME,
@@ -52,7 +53,7 @@ class Remark:
     Attributes:
         id: Of the row.
         key: Which sentence (``facts``, ``taken``, ``overruled``, ``ended``, ``foreseen``,
-            ``refused``, ``not_foreseen``, ``other_cause``, ``gpu``, ``differs``).
+            ``refused``, ``not_foreseen``, ``other_cause``, ``gpu``, ``differs``, ``held``).
         values: What goes into it.
     """
 
@@ -274,6 +275,8 @@ def _remarks(prediction: Prediction, outcomes: Sequence[OutcomeCheck]) -> Iterat
     for name, own, other in prediction.overruled:
         values = {"name": name, "command": str(own), "log": str(other)}
         yield Remark(id=row.id, key="overruled", values=values)
+    if prediction.result is not None and (held := prediction.result.deployment.node.used_bytes):
+        yield Remark(id=row.id, key="held", values={"held": format_bytes(held)})
     if row.error is None:
         return
     yield Remark(id=row.id, key="ended", values={"error": row.error})
