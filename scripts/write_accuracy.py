@@ -60,11 +60,11 @@ flags alone; only `kv_tokens_from_kv_gib` starts from the memory that the engine
 for its cache, `kv_tokens_from_avail_for_kv_gib` from what TensorRT-LLM says is free before it takes
 its share, and `kv_tokens_from_avail_gib` from what SGLang says is free before and after its
 weights. Causes of errors were looked for, and rules corrected, with some of these rows in hand: the
-figures describe how well the model fits them and are no blind test. What other processes held of a GPU is
-told by no flag: in the rows named under "Memory that others held" it is taken from what the engine
-itself prints as free ([validation.md](validation.md#how-flags-are-read)). For the tokens of a pool the
-median is what to expect of a version and kind of model that was measured; the worst value stands
-for a row listed below with its cause.
+figures describe how well the model fits them and are no blind test. What other processes held of a
+GPU is told by no flag: in the rows named under "Memory that others held" it is taken from what the
+engine itself prints as free ([validation.md](validation.md#how-flags-are-read)). For the tokens of
+a pool the median is what to expect of a version and kind of model that was measured; the worst
+value stands for a row listed below with its cause.
 
 Rows of grade A state model, GPU, number and the share of memory; B leave the share at the engine's
 default; both count. C lack a model or GPU and are shown apart. One configuration measured several

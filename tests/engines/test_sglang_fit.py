@@ -249,3 +249,38 @@ def test_a_model_named_as_its_own_draft_brings_its_blocks_only() -> None:
     alone = fit("deepseek-v3", "h200", **given)
     assert named.deployment.draft is None
     assert named.governing_stage.weights == alone.governing_stage.weights
+
+
+@pytest.mark.parametrize(
+    ("version", "moved", "keys"),
+    [("0.5.13", False, 78), ("0.5.17", False, 78), ("0.5.18", False, 21), ("0.5.18", True, 78)],
+)
+def test_layers_that_reuse_a_selection_had_its_keys_too(
+    version: str, moved: bool, keys: int
+) -> None:
+    """GLM-5.2: 21 of 78 layers select keys, and all store 656 bytes a token."""
+    result = fit(
+        "zai-org/GLM-5.2-FP8",
+        "h200",
+        engine=f"sglang@{version}",
+        tp=8,
+        kv_cache_dtype="fp8_e4m3",
+        enable_hierarchical_cache=moved,
+    )
+    assert result.plan.stages[0].kv_bytes_per_token == 78 * 656 + keys * 132
+
+
+def test_layers_that_reuse_a_selection_had_its_weights_too() -> None:
+    def attention(version: str) -> int:
+        result = fit("zai-org/GLM-5.2-FP8", "h200", engine=f"sglang@{version}", tp=8)
+        return result.plan.stages[0].weights["attention"]
+
+    queries = 32 * 128 * 2048 + 4 * 32 * 16  # FP8, a scale for 128 x 128
+    plain = 2 * (128 + 32) * 6144  # wk and weights_proj in one, in bfloat16
+    assert attention("0.5.17") - attention("0.5.18") == (78 - 21) * (queries + plain)
+
+
+def test_grok_2_keeps_a_rotary_table_a_block() -> None:
+    """64 MiB each, beside the one that get_rope shares (``models/grok.py``)."""
+    weights = fit("xai-org/grok-2", "h100", engine="sglang", tp=8).plan.stages[0].weights
+    assert weights["positions"] == (64 + 1) * 131072 * 128 * 4

@@ -318,3 +318,28 @@ def test_remote_models_have_their_published_size(
     spec = read_config(config, "published")
     assert spec.parameters_total / 1e9 == pytest.approx(billions, rel=0.012)
     assert spec.parameters_active / 1e9 == pytest.approx(active, rel=0.05)
+
+
+def test_grok_2_is_told_by_its_class() -> None:
+    """Its files call the type ``git``, an image captioner's in transformers."""
+    config = {
+        "architectures": ["Grok1ForCausalLM"],
+        "model_type": "git",
+        "hidden_size": 8192,
+        "intermediate_size": 32768,
+        "moe_intermediate_size": 16384,
+        "num_hidden_layers": 64,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "residual_moe": True,
+        "vocab_size": 131072,
+    }
+    spec = read_config(config, "published")
+    assert spec.parameters_total == 269_515_497_472
+    alone = read_config({**config, "residual_moe": False}, "experts alone")
+    assert spec.parameters_total - alone.parameters_total == 64 * 3 * 8192 * 32768
+    with pytest.raises(UnknownArchitectureError, match="git"):
+        read_config({**config, "architectures": ["GitForCausalLM"]}, "captioner")

@@ -20,7 +20,7 @@ from tokenroom.memory.kv_cache import (
     key_indexer_bytes_per_token,
     kv_heads_per_rank,
 )
-from tokenroom.models.spec import Attention, LatentAttention, Layer, Recurrent
+from tokenroom.models.spec import Attention, Indexer, LatentAttention, Layer, Recurrent
 
 FP4_TYPES: Final = frozenset({"fp4_e2m1", "nvfp4", "fp4_mx_block16"})
 """KV types that store two values a byte and a scale byte every 16."""
@@ -100,13 +100,21 @@ def attention_cell(
 
 
 def latent_cell(
-    mixer: LatentAttention, num_layers: int, kv_dtype: str, rules: VersionRules, *, raw: bool
+    mixer: LatentAttention,
+    num_layers: int,
+    kv_dtype: str,
+    rules: VersionRules,
+    *,
+    raw: bool,
+    reused: Indexer | None = None,
+    unused_keys: bool = False,
 ) -> Cell:
     """Cell of layers of latent attention.
 
     With a sparse selector FP8 latents carry a scale every 128 and keep their rotary part in 16
     bits (656 bytes for 512 + 64) unless the kernels take raw rows. Before 0.5.17 the pool was sized
-    as if rows were raw, and before 0.5.4 as if the selector had no keys.
+    as if rows were raw, and before 0.5.4 as if the selector had no keys. Layers that reuse the
+    selection of another (GLM-5.2) keep rows of the same form.
 
     Args:
         mixer: The attention.
@@ -114,15 +122,19 @@ def latent_cell(
         kv_dtype: Resolved type.
         rules: The version.
         raw: The kernels read raw FP8 rows (:data:`RAW_LATENT_BACKENDS`).
+        reused: The selector of other layers whose selection these layers reuse.
+        unused_keys: They have keys of that selector all the same, which nothing reads.
     """
     width = mixer.kv_lora_rank + mixer.qk_rope_head_dim
     plain = key = elements_bytes(width, kv_dtype)
     index = uncharged = 0
-    if mixer.indexer is not None:
+    selector = mixer.indexer or reused
+    if selector is not None:
         if kv_dtype.startswith("fp8_e4m3") and not raw:
             scales = mixer.kv_lora_rank // _LATENT_SCALE_BLOCK * 4
             key = mixer.kv_lora_rank + scales + 2 * mixer.qk_rope_head_dim
-        index = num_layers * indexer_bytes_per_token(mixer.indexer)
+        if mixer.indexer is not None or unused_keys:
+            index = num_layers * indexer_bytes_per_token(selector)
         if not rules.since(0, 5, 17):
             uncharged = num_layers * (key - plain)
         if not rules.since(0, 5, 4):
@@ -145,6 +157,7 @@ def cells_of(
     *,
     raw_latents: bool,
     dtype: str,
+    unused_keys: bool = False,
 ) -> tuple[Cell, ...]:
     """Cells of a stage's layers, alike ones together; layers that keep a state have none.
 
@@ -155,6 +168,7 @@ def cells_of(
         rules: The version.
         raw_latents: See :func:`latent_cell`.
         dtype: The model's type, which a selector of blocks over plain attention keeps its keys in.
+        unused_keys: See :func:`latent_cell`.
 
     Raises:
         DeploymentError: The KV type is unknown.
@@ -166,9 +180,21 @@ def cells_of(
                 continue
             counts[mixer] = counts.get(mixer, 0) + 1
     found: list[Cell] = []
+    latent = [mixer for mixer in counts if isinstance(mixer, LatentAttention)]
+    reused = next((mixer.indexer for mixer in latent if mixer.indexer is not None), None)
     for mixer, count in counts.items():
         if isinstance(mixer, LatentAttention):
-            found.append(latent_cell(mixer, count, kv_dtype, rules, raw=raw_latents))
+            found.append(
+                latent_cell(
+                    mixer,
+                    count,
+                    kv_dtype,
+                    rules,
+                    raw=raw_latents,
+                    reused=reused,
+                    unused_keys=unused_keys,
+                )
+            )
             continue
         cell = attention_cell(mixer, count, kv_dtype, ranks, rules)
         if mixer.indexer is not None:

@@ -70,6 +70,7 @@ def pools_of_free(deployment: Deployment, rank: int, before: int, after: int) ->
         resolved.rules,
         raw_latents=resolved.raw_latents,
         dtype=resolved.dtype,
+        unused_keys=_has_unused_keys(resolved),
     )
     draft_bytes = 0
     if is_compressed(spec.layers):
@@ -121,6 +122,16 @@ def _compressed(deployment: Deployment, layers: Sequence[Layer], token_bytes: in
         page_size=resolved.page_size,
         window_ratio=resolved.swa_full_tokens_ratio,
     )
+
+
+def _has_unused_keys(resolved: ResolvedSettings) -> bool:
+    """Whether layers that reuse a selection of keys have a selector's keys all the same.
+
+    ``DSATokenToKVPool`` has them for every layer before 0.5.18, and later where rows are moved
+    (``kv_cache_configurator.py`` ``_should_elide_dsa_index_k``).
+    """
+    moved = resolved.hicache_ratio > 0 or resolved.disaggregation_mode != "null"
+    return moved or not resolved.rules.since(0, 5, 18)
 
 
 def _draft_cell(deployment: Deployment, cells: Sequence[Cell]) -> int:

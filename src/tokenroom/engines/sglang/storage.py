@@ -25,6 +25,7 @@ _BLACKWELL: Final = 10
 _CONSUMER_BLACKWELL: Final = 12
 _HOPPER: Final = 9
 _DEEPSEEK_V4: Final = "DeepseekV4ForCausalLM"
+_GROK: Final = "Grok1ForCausalLM"
 _EXCHANGES_OF_DEEPGEMM: Final = frozenset({"deepep", "mooncake", "nixl"})
 _GROUP: Final = 32
 """Values of FP4 that share a scale."""
@@ -50,12 +51,19 @@ class Storage:
         tables: Copies of each rotary table. DeepSeek V4 has the rotary layer's, and ``freqs_cis``
             in complex64 of the same size, one for all blocks of a base
             (``models/deepseek_v4.py`` ``precompute_freqs_cis``).
+        layer_tables: Each block keeps a table of its own beside the shared one, as Grok-2's do by
+            ``rope_type`` (``models/grok.py`` ``ScalingRotaryEmbedding``).
+        selectors_everywhere: Layers that reuse another's selection of keys have the parameters of a
+            selector all the same, though no checkpoint fills them (``models/deepseek_v2.py`` before
+            0.5.18).
     """
 
     padding: ExpertPadding = NO_PADDING
     fp4_scales: Fp4Scales | None = None
     plain_output: bool = False
     tables: int = 1
+    layer_tables: bool = False
+    selectors_everywhere: bool = False
 
 
 AS_STORED: Final = Storage()
@@ -66,7 +74,11 @@ def storage_of(spec: ModelSpec, accelerator: Accelerator, resolved: ResolvedSett
     """How a model's weights are kept on a card under resolved settings."""
     capability = accelerator.compute_capability
     if spec.architecture != _DEEPSEEK_V4:
-        return Storage(padding=_expert_padding(capability))
+        return Storage(
+            padding=_expert_padding(capability),
+            layer_tables=spec.architecture == _GROK and bool((spec.config or {}).get("rope_type")),
+            selectors_everywhere=not resolved.rules.since(0, 5, 18),
+        )
     return Storage(
         fp4_scales=_fp4_scales(accelerator, resolved),
         plain_output=not _has_fp8_einsum(capability, resolved),

@@ -49,6 +49,7 @@ _TABLE_BYTES: Final = 4
 _WITHOUT_TABLES: Final = frozenset({"gemma3_text"})
 """Model types that rotate by frequencies and keep no table (``models/gemma3_causal.py``)."""
 
+_SELECTOR: Final = ".indexer."
 _OUTPUT_A: Final = "self_attn.o_a_proj"
 
 
@@ -205,6 +206,17 @@ class _Builder:
         return found
 
 
+def unused_selector(spec: ModelSpec, layer: Layer) -> tuple[Weight, ...]:
+    """The weights of a selector in a layer that reuses another's selection (GLM-5.2)."""
+    latent = [mixer for mixer in layer.mixers if isinstance(mixer, LatentAttention)]
+    if not latent or any(mixer.indexer is not None for mixer in latent):
+        return ()
+    for other in spec.layers:
+        if any(getattr(mixer, "indexer", None) is not None for mixer in other.mixers):
+            return tuple(weight for weight in other.weights if _SELECTOR in weight.name)
+    return ()
+
+
 def table_bytes(table: Rotary) -> int:
     """Bytes of one table of rotary positions."""
     positions = table.positions
@@ -283,10 +295,12 @@ def _rank_weights(
             layer = spec.layers[number]
             if id(layer) not in kinds:
                 kinds[id(layer)] = builder.layer(layer)
-            beside = router_tensors(spec, number, layer)
-            sections.append(
-                (True, kinds[id(layer)] + [(Component.ROUTER, tensor) for tensor in beside])
-            )
+            beside: Parts = [
+                (Component.ROUTER, tensor) for tensor in router_tensors(spec, number, layer)
+            ]
+            if storage.selectors_everywhere:
+                beside += builder.section("layers", unused_selector(spec, layer))
+            sections.append((True, kinds[id(layer)] + beside))
         sections.append((False, _after(builder, shared=shared_ends)))
     for movable, section in sections:
         for component, tensor in section:
@@ -298,6 +312,8 @@ def _rank_weights(
             sizes += [tensor.num_bytes] * tensor.times
     bare = mtp or spec.model_type in _WITHOUT_TABLES
     tables = [] if bare else [table_bytes(table) for table in spec.rotary] * storage.tables
+    if storage.layer_tables:
+        tables *= 1 + len(stage_layers(spec.num_layers, layout))
     total = components.total() + sum(tables)
     allocated = allocated_bytes(sizes + tables)
     if tables:

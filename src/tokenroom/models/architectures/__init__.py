@@ -175,6 +175,7 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "chatglm",
         "deepseek",
         "grok-1",
+        "grok-2",
         "hunyuan",
         "internlm",
         "internlm2",
@@ -318,16 +319,22 @@ def module_of(model_type: str) -> str | None:
     return _MODULE_OF.get(model_type)
 
 
+_MISNAMED: Final[Mapping[tuple[str, str], str]] = {("git", "Grok1ForCausalLM"): "grok-2"}
+"""Types that published files name like another model's, told apart by the class."""
+
+
 def builder_for(model_type: str, architectures: Sequence[str] = ()) -> Builder:
     """The builder of ``model_type``.
 
     Args:
         model_type: As in config.json.
-        architectures: Class names in config.json, named in the error.
+        architectures: Class names in config.json, which tell misnamed types and stand in the error.
 
     Raises:
         UnknownArchitectureError: No builder knows the type.
     """
+    if architectures:
+        model_type = _MISNAMED.get((model_type, architectures[0]), model_type)
     module = _MODULE_OF.get(model_type)
     if module is None:
         import difflib  # only here: it is needed for the message alone

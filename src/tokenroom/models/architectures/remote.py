@@ -78,6 +78,11 @@ def _qwen_attention(
     return (MixerPart(mixer=_explicit_attention(heads), weights=weights),) * count
 
 
+def _grok_shared(config: Config) -> int:
+    """Grok-2: with ``residual_moe`` a dense block beside the experts."""
+    return config.integer("intermediate_size") if config.flag("residual_moe") else 0
+
+
 def _per_layer(config: Config, key: str, index: int) -> int | None:
     """A field that holds one number, or one a layer."""
     if isinstance(config.get(key), list):
@@ -291,6 +296,18 @@ _FAMILIES: Final[Mapping[str, Family]] = {
             down="linear_1",
         ),
         names=Names(attention="attn"),
+    ),
+    "grok-2": Family(  # SGLang 0.5.2 to 0.5.23 grok.py
+        norms=("pre_attn_norm", "post_attn_norm", "pre_moe_norm", "post_moe_norm"),
+        tied=False,
+        experts=Experts(
+            num_experts="num_local_experts",
+            shared=_grok_shared,
+            shared_name="mlp",
+            prefix="",
+            router="block_sparse_moe.gate",
+            experts="block_sparse_moe.experts.*",
+        ),
     ),
     "hunyuan": Family(  # vLLM 0.11 hunyuan_v1.py
         q_bias="attention_bias",
