@@ -13,8 +13,11 @@ ORACLE_PYTHON ?= python3
 
 SGLANG_SOURCES ?=
 
+# schemathesis 4, in an environment of its own
+SCHEMATHESIS ?= st
+
 .PHONY: test check oracle-transformers oracle-vllm oracle-vllm-scheduler \
-    oracle-llama-cpp oracle-sglang fuzz
+    oracle-llama-cpp oracle-sglang fuzz fuzz-api
 
 test:
 	scripts/test
@@ -56,6 +59,9 @@ oracle-sglang:
 	    $(SGLANG_SOURCES)
 	$(ORACLE_PYTHON) scripts/oracle_sglang.py pools tests/fixtures/sglang_pools.json.gz \
 	    $(lastword $(SGLANG_SOURCES))
+
+fuzz-api:
+	scripts/fuzz_api $(SCHEMATHESIS)
 
 fuzz:
 	for parser in safetensors gguf index; do \

@@ -16,5 +16,5 @@ from tokenroom.web.server_settings import ServerSettings
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     folder: Path = tmp_path_factory.mktemp("server")
     settings = ServerSettings(database=folder / "jobs.sqlite3", max_queued_jobs=4)
-    with TestClient(create_app(settings)) as client:
+    with TestClient(create_app(settings), base_url="http://localhost") as client:
         yield client

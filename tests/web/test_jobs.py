@@ -96,7 +96,7 @@ def children() -> set[int]:
 def test_a_killed_worker_loses_no_result(tmp_path: Path) -> None:
     settings = ServerSettings(database=tmp_path / "jobs.sqlite3")
     before = children()
-    with TestClient(create_app(settings)) as client:
+    with TestClient(create_app(settings), base_url="http://localhost") as client:
         first = begin(client, QUICK)
         assert ended(client, first)["state"] == "done"
         slow = begin(client, SLOW)
@@ -117,7 +117,7 @@ def _works(process: int) -> bool:
 
 def test_what_ran_when_a_server_ended_runs_at_its_next_start(tmp_path: Path) -> None:
     settings = ServerSettings(database=tmp_path / "jobs.sqlite3")
-    with TestClient(create_app(settings)) as client:
+    with TestClient(create_app(settings), base_url="http://localhost") as client:
         done = begin(client, QUICK)
         ended(client, done)
         left = begin(client, SLOW)
@@ -125,14 +125,14 @@ def test_what_ran_when_a_server_ended_runs_at_its_next_start(tmp_path: Path) -> 
     job = store.get(left)
     assert job is not None
     assert job.state in ("queued", "running")
-    with TestClient(create_app(settings)) as client:
+    with TestClient(create_app(settings), base_url="http://localhost") as client:
         assert ended(client, left)["state"] == "done"
         assert client.get(f"/v1/jobs/{done}/result").status_code == 200
 
 
 def test_a_job_beyond_its_time_fails(tmp_path: Path) -> None:
     settings = ServerSettings(database=tmp_path / "jobs.sqlite3", job_seconds=0.2)
-    with TestClient(create_app(settings)) as client:
+    with TestClient(create_app(settings), base_url="http://localhost") as client:
         stand = ended(client, begin(client, SLOW))
         assert stand["state"] == "failed"
         assert "longer than the 0.2 s" in stand["error"]
@@ -143,6 +143,7 @@ def test_old_jobs_are_forgotten(tmp_path: Path) -> None:
     store.open()
     job = store.add("sweep", QUICK, most=1)
     assert job is not None
+    assert store.take() is not None
     store.finish(job.id, "{}")
     store.forget(3600)
     assert store.get(job.id) is not None

@@ -24,6 +24,14 @@ from tokenroom.reports.messages import Language, message
     metavar="ORIGIN",
     help="An origin whose pages may ask; may be repeated.",
 )
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name that requests may be addressed to, besides addresses and this machine's own name; "
+    ".example.org is every name below it. May be repeated.",
+)
 @click.option("--job-workers", type=click.IntRange(1, 64), default=1, show_default=True)
 @click.option("--max-queued-jobs", type=click.IntRange(0, 10_000), default=32, show_default=True)
 @click.option("--job-seconds", type=click.FloatRange(1, 86_400), default=300, show_default=True)
@@ -33,7 +41,14 @@ from tokenroom.reports.messages import Language, message
     help="SQLite file of jobs; in the user's state folder by default.",
 )
 @language_option
-def command(host: str, port: int, open_page: bool, language: Language, **options: Any) -> int:
+def command(
+    host: str,
+    port: int,
+    open_page: bool,
+    allowed_hosts: tuple[str, ...],
+    language: Language,
+    **options: Any,
+) -> int:
     """The calculator as a web page, with its HTTP API.
 
     It serves until interrupted, and works without a network.
@@ -51,7 +66,7 @@ def command(host: str, port: int, open_page: bool, language: Language, **options
         click.echo(message("serve.no_page", language), err=True)
     given = {name: value for name, value in options.items() if value is not None}
     serve(
-        ServerSettings(**given),
+        ServerSettings(hosts=(host, *allowed_hosts), **given),
         host=host,
         port=port,
         on_ready=lambda address: click.echo(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from tokenroom.errors import DeploymentError
@@ -98,6 +99,7 @@ class CheckpointWeights:
     mtp_bytes: int
 
 
+@lru_cache(maxsize=256)  # by identity: a description never changes
 def checkpoint_weights(spec: ModelSpec) -> CheckpointWeights:
     """Bytes of the checkpoint as stored, by component.
 

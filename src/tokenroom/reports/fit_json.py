@@ -135,8 +135,10 @@ def schema_text(*, sweep: bool = False) -> str:
     if not sweep:
         return fit_schema
     schema = json.loads(_packaged("sweep.schema.json"))
+    of_fit = json.loads(fit_schema)
+    schema["$defs"] = schema.get("$defs", {}) | of_fit["$defs"]
     schema["properties"]["fit"] = {
-        key: value for key, value in json.loads(fit_schema).items() if not key.startswith("$")
+        key: value for key, value in of_fit.items() if not key.startswith("$")
     }
     return json.dumps(schema, indent=2)
 

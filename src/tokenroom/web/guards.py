@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from typing import Final, get_args
@@ -14,11 +15,16 @@ from prometheus_client import (
     Histogram,
     generate_latest,
 )
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tokenroom.errors import shown
+from tokenroom.web.hosts import host_of, is_own, own_names
 from tokenroom.web.jobs import State
+from tokenroom.web.messages import refusal
+from tokenroom.web.server_settings import ServerSettings
 
 _HEADERS: Final = {
     "content-security-policy": (
@@ -29,6 +35,8 @@ _HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
 }
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
@@ -65,10 +73,11 @@ class Figures:
 class Guard:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp, *, figures: Figures, max_body_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, *, figures: Figures, settings: ServerSettings) -> None:
         self.app = app
         self.figures = figures
-        self.max_body_bytes = max_body_bytes
+        self.settings = settings
+        self.names = own_names(settings.hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on."""
@@ -76,7 +85,10 @@ class Guard:
             await self.app(scope, receive, send)
             return
         started = time.perf_counter()
-        status = 500
+        status, method = 500, scope["method"]
+        bodiless = method == "HEAD" and not scope["path"].endswith("/events")
+        if bodiless:
+            scope = {**scope, "method": "GET"}
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -85,16 +97,37 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
+            elif bodiless:
+                message = {**message, "body": b""}
             await send(message)
 
+        refusal = self._refusal(scope)
         try:
-            await self.app(scope, _Bounded(receive, self.max_body_bytes), sending)
+            if refusal is not None:
+                await refusal(scope, receive, sending)
+            else:
+                await self.app(scope, _Bounded(receive, self.settings), sending)
         finally:
             route = scope.get("route")
             path = getattr(route, "path", None) or "other"
-            method = scope["method"] if route is not None else "other"
+            method = method if route is not None else "other"
             self.figures.requests.labels(method, path, str(status)).inc()
             self.figures.seconds.labels(method, path).observe(time.perf_counter() - started)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """What a request gets that is addressed to another host, or packed."""
+        headers = Headers(scope=scope)
+        name = host_of(headers.get("host", ""))
+        if name is not None and not is_own(name, self.names):
+            return refusal(
+                f"the request is addressed to {shown(name)}, which is no name of this server; "
+                f"where it is one, start the server with --allowed-host {name[:80]}",
+                400,
+            )
+        packing = headers.get("content-encoding", "identity")
+        if packing != "identity":
+            return refusal(f"content-encoding is {shown(packing)}; send the body unpacked", 415)
+        return None
 
 
 def _too_large(most: int) -> HTTPException:
@@ -102,15 +135,24 @@ def _too_large(most: int) -> HTTPException:
 
 
 class _Bounded:
-    """Receives a body that may not grow beyond a bound, whatever its headers say."""
+    """Receives a body, bounded in size and time whatever its headers say."""
 
-    def __init__(self, receive: Receive, most: int) -> None:
+    def __init__(self, receive: Receive, settings: ServerSettings) -> None:
         self.receive = receive
-        self.most = most
+        self.most = settings.max_body_bytes
+        self.until = asyncio.get_running_loop().time() + settings.body_seconds
         self.got = 0
+        self.whole = False
 
     async def __call__(self) -> Message:
-        message = await self.receive()
+        if self.whole:  # only the client's going away is left to wait for
+            return await self.receive()
+        try:
+            async with asyncio.timeout_at(self.until):
+                message = await self.receive()
+        except TimeoutError:
+            raise HTTPException(408, "the body took too long to come; send it again") from None
+        self.whole = not message.get("more_body", False)
         self.got += len(message.get("body", b""))
         if self.got > self.most:
             raise _too_large(self.most)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, HTTPException, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ValidationError
-from sse_starlette import EventSourceResponse
 
 from tokenroom.web.jobs import ENDED, Job
 from tokenroom.web.messages import invalid_sentence
@@ -20,13 +20,14 @@ from tokenroom.web.server import Server, server_of
 from tokenroom.web.workers import RefusedQuestionError
 
 _POLL_SECONDS: Final = 0.2
+_PING_SECONDS: Final = 15.0  # proxies close what is silent for long
 _RETRY_SECONDS: Final = "5"
 
 router = APIRouter(prefix="/v1/jobs")
 OfServer = Annotated[Server, Depends(server_of)]
 
 
-@router.post("", summary="Begin long work", status_code=202)
+@router.post("", summary="Begin long work", status_code=202, responses={202: {"model": Job}})
 async def begin(asked: JobQuestion, server: OfServer) -> Response:
     """Queue a job; 429 when as many wait as may."""
     try:
@@ -45,7 +46,7 @@ async def begin(asked: JobQuestion, server: OfServer) -> Response:
     return JSONResponse(_seen(job), 202, headers={"location": f"/v1/jobs/{job.id}"})
 
 
-@router.get("/{job_id}", summary="Where a job stands")
+@router.get("/{job_id}", summary="Where a job stands", responses={200: {"model": Job}})
 async def stand(job_id: str, server: OfServer) -> Response:
     """Its state, and how many of its parts are done."""
     return JSONResponse(_seen(await _job(server, job_id)))
@@ -61,7 +62,7 @@ async def result(job_id: str, server: OfServer) -> Response:
     return Response(text, media_type="application/json")
 
 
-@router.delete("/{job_id}", summary="End a job")
+@router.delete("/{job_id}", summary="End a job", responses={200: {"model": Job}})
 async def cancel(job_id: str, server: OfServer) -> Response:
     """End it and the process that works on it; a job that has ended stays as it is."""
     await _job(server, job_id)
@@ -69,26 +70,54 @@ async def cancel(job_id: str, server: OfServer) -> Response:
     return JSONResponse(_seen(await _job(server, job_id)))
 
 
-@router.get("/{job_id}/events", summary="Watch a job")
-async def events(job_id: str, server: OfServer, request: Request) -> EventSourceResponse:
-    """Server-sent events: ``progress`` with the job each time it moves, then its end state."""
-    await _job(server, job_id)
-    return EventSourceResponse(_events(server, job_id, request))
+@router.get(
+    "/{job_id}/events",
+    summary="Watch a job",
+    responses={
+        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+        204: {"description": "The end of the job is known already."},
+    },
+    response_class=StreamingResponse,
+)
+async def events(job_id: str, server: OfServer, request: Request) -> Response:
+    """Server-sent events: ``progress`` with the job each time it moves, then its end state.
+
+    Who comes back with the ``Last-Event-ID`` of the end gets 204, which browsers do not ask again
+    after; who comes back with another is told where the job stands now.
+    """
+    job = await _job(server, job_id)
+    if job.state in ENDED and request.headers.get("last-event-id") == _event_id(job):
+        return Response(status_code=204)
+    return StreamingResponse(
+        _events(server, job_id),
+        media_type="text/event-stream",
+        headers={"x-accel-buffering": "no"},  # or nginx hands on events when there are many
+    )
 
 
-async def _events(server: Server, job_id: str, request: Request) -> AsyncIterator[dict[str, Any]]:
+async def _events(server: Server, job_id: str) -> AsyncIterator[str]:
+    """Ends with the job, with the server, or when the client goes away."""
     before: Job | None = None
-    while not await request.is_disconnected():
+    told = time.monotonic()
+    while not server.ending:
         job = await asyncio.to_thread(server.store.get, job_id)
         if job is None:
             return
+        now = time.monotonic()
         if job != before:
             event = job.state if job.state in ENDED else "progress"
-            yield {"event": event, "data": json.dumps(_seen(job))}
-            before = job
+            yield f"id: {_event_id(job)}\nevent: {event}\ndata: {json.dumps(_seen(job))}\n\n"
+            before, told = job, now
+        elif now - told > _PING_SECONDS:
+            yield ": still there\n\n"
+            told = now
         if job.state in ENDED:
             return
         await asyncio.sleep(_POLL_SECONDS)
+
+
+def _event_id(job: Job) -> str:
+    return f"{job.state}-{job.attempts}-{job.done}"
 
 
 async def _job(server: Server, job_id: str) -> Job:

@@ -1,4 +1,9 @@
-"""Jobs and their results in a SQLite file, which outlives workers and the server."""
+"""Jobs and their results in a SQLite file, which outlives workers and the server.
+
+Several servers may share a file: each job that runs has the server that works on it as its owner,
+which says every few seconds that it lives. What an owner left running that has been silent is
+queued again.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+from tokenroom.errors import TokenroomError
+
 State: TypeAlias = Literal["queued", "running", "done", "failed", "cancelled"]
 ENDED: Final = frozenset({"done", "failed", "cancelled"})
+SILENT_SECONDS: Final = 30.0
+"""A server that has not said so long that it lives has ended."""
+
 _WAIT_SECONDS: Final = 30.0  # for another process's write to end
+_VERSION: Final = 2
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS jobs (
     id TEXT PRIMARY KEY,
@@ -27,11 +38,18 @@ CREATE TABLE IF NOT EXISTS jobs (
     created REAL NOT NULL,
     ended REAL,
     error TEXT,
-    result TEXT
+    result TEXT,
+    owner TEXT,
+    seen REAL
 );
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, created);
 """
+_OF_VERSION_1: Final = {"owner": "TEXT", "seen": "REAL"}  # columns that version 2 added
 _SEEN: Final = "id, kind, state, done, total, attempts, created, ended, error"
+
+
+class DatabaseError(TokenroomError):
+    """The file of jobs cannot be used; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,23 +80,52 @@ class Job:
 
 
 class JobStore:
-    """The jobs of a server."""
+    """The jobs in one file.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: The file.
+        owner: Name of the server that works on jobs it takes; a new one when not given.
+    """
+
+    def __init__(self, path: Path, *, owner: str | None = None) -> None:
         self.path = path
+        self.owner = owner if owner is not None else secrets.token_hex(8)
 
     def open(self) -> None:
-        """Make the file, and queue again what a server that stopped left running.
+        """Make the file, or bring one that an older release made to this one's form.
 
         Raises:
-            OSError: The folder or file cannot be made.
-            sqlite3.Error: The file is no database of jobs.
+            DatabaseError: It cannot be made, read or written, or a newer release made it.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._connection() as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(_SCHEMA)
-            connection.execute("UPDATE jobs SET state = 'queued' WHERE state = 'running'")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self._connection() as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+                self._bring_up(connection)
+        except (OSError, sqlite3.Error) as error:
+            said = getattr(error, "strerror", None) or error
+            raise DatabaseError(
+                f"database is {self.path}, which cannot be used as a file of jobs ({said}); name "
+                f"another one with --database"
+            ) from error
+        self.release_silent()
+
+    def _bring_up(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")  # fails where the file cannot be written
+        found = connection.execute("PRAGMA user_version").fetchone()[0]
+        if found > _VERSION:
+            raise DatabaseError(
+                f"database is {self.path}, which a newer release of tokenroom made (form {found}, "
+                f"this one reads up to {_VERSION}); upgrade, or name another file with --database"
+            )
+        for statement in _SCHEMA.split(";"):
+            connection.execute(statement)
+        columns = {row[1] for row in connection.execute("PRAGMA table_info(jobs)")}
+        for name, kind in _OF_VERSION_1.items():
+            if name not in columns:
+                connection.execute(f"ALTER TABLE jobs ADD COLUMN {name} {kind}")
+        connection.execute(f"PRAGMA user_version = {_VERSION}")
+        connection.execute(f"SELECT {_SEEN}, question, result FROM jobs LIMIT 1")
 
     def add(self, kind: str, question: dict[str, Any], *, most: int) -> Job | None:
         """Queue a job; None when ``most`` wait already."""
@@ -94,7 +141,7 @@ class JobStore:
             return self._get(connection, job_id)
 
     def take(self) -> tuple[Job, dict[str, Any]] | None:
-        """Mark the job that waits longest as running, and its question; None when none waits."""
+        """Make the job that waits longest this server's, with its question; None if none waits."""
         with self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
             row = connection.execute(
@@ -103,7 +150,9 @@ class JobStore:
             if row is None:
                 return None
             connection.execute(
-                "UPDATE jobs SET state = 'running', attempts = attempts + 1 WHERE id = ?", row[:1]
+                "UPDATE jobs SET state = 'running', attempts = attempts + 1, owner = ?, seen = ? "
+                "WHERE id = ?",
+                (self.owner, time.time(), row[0]),
             )
             job = self._get(connection, row[0])
             assert job is not None
@@ -118,22 +167,53 @@ class JobStore:
             )
 
     def finish(self, job_id: str, result: str) -> None:
-        """Keep the result of a job, unless it was cancelled meanwhile."""
-        self._end(job_id, "done", result=result)
+        """Keep the result of a job of this server, unless it was cancelled meanwhile."""
+        self._end(job_id, "done", owner=self.owner, result=result)
 
     def fail(self, job_id: str, error: str) -> None:
-        """Note why a job has no result."""
-        self._end(job_id, "failed", error=error)
+        """Note why a job of this server has no result."""
+        self._end(job_id, "failed", owner=self.owner, error=error)
 
     def cancel(self, job_id: str) -> bool:
-        """End a job that has not ended; False when it had."""
+        """End a job that has not ended, whoever works on it; False when it had."""
         return self._end(job_id, "cancelled")
 
     def requeue(self, job_id: str) -> None:
-        """Let a job whose worker died wait for another one."""
+        """Let a job of this server wait for another worker."""
         with self._connection() as connection:
             connection.execute(
-                "UPDATE jobs SET state = 'queued' WHERE id = ? AND state = 'running'", (job_id,)
+                "UPDATE jobs SET state = 'queued' WHERE id = ? AND state = 'running' AND owner = ?",
+                (job_id, self.owner),
+            )
+
+    def keep(self) -> frozenset[str]:
+        """Say that this server lives, and which running jobs are still its own."""
+        with self._connection() as connection:
+            mine = ("running", self.owner)
+            rows = connection.execute("SELECT id FROM jobs WHERE state = ? AND owner = ?", mine)
+            found = frozenset(row[0] for row in rows)
+            if found:
+                connection.execute(
+                    "UPDATE jobs SET seen = ? WHERE state = ? AND owner = ?", (time.time(), *mine)
+                )
+            return found
+
+    def release(self) -> None:
+        """Queue again what this server leaves running; it was not the job's fault."""
+        with self._connection() as connection:
+            connection.execute(
+                "UPDATE jobs SET state = 'queued', attempts = attempts - 1 "
+                "WHERE state = 'running' AND owner = ?",
+                (self.owner,),
+            )
+
+    def release_silent(self) -> None:
+        """Queue again what servers left running that have ended."""
+        with self._connection() as connection:
+            connection.execute(
+                "UPDATE jobs SET state = 'queued' "
+                "WHERE state = 'running' AND (seen IS NULL OR seen < ?)",
+                (time.time() - SILENT_SECONDS,),
             )
 
     def get(self, job_id: str) -> Job | None:
@@ -159,13 +239,19 @@ class JobStore:
             connection.execute("DELETE FROM jobs WHERE ended < ?", (time.time() - seconds,))
 
     def _end(
-        self, job_id: str, state: State, *, result: str | None = None, error: str | None = None
+        self,
+        job_id: str,
+        state: State,
+        *,
+        owner: str | None = None,
+        result: str | None = None,
+        error: str | None = None,
     ) -> bool:
         with self._connection() as connection:
             changed = connection.execute(
                 "UPDATE jobs SET state = ?, ended = ?, result = ?, error = ? "
-                "WHERE id = ? AND state IN ('queued', 'running')",
-                (state, time.time(), result, error, job_id),
+                "WHERE id = ? AND state IN ('queued', 'running') AND (? IS NULL OR owner = ?)",
+                (state, time.time(), result, error, job_id, owner, owner),
             )
             return changed.rowcount > 0
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from starlette.responses import JSONResponse, Response
+
 from tokenroom.errors import shown
+
+
+def refusal(message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer that says why there is none."""
+    return JSONResponse({"error": {"message": message}}, status, headers=headers)
 
 
 def field_of(location: Iterable[Any]) -> str:

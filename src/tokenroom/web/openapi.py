@@ -8,7 +8,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from tokenroom.reports import fit_json, speed_json
+from tokenroom.reports import fit_json, speed_json, validation_json
 
 _DESCRIPTION: Final = (
     "How much room for tokens GPUs have. Answers are those of the command line's --json, whose "
@@ -28,10 +28,24 @@ _ERROR: Final = {
 }
 _REFUSALS: Final = {
     "400": "The body is no JSON.",
+    "408": "The body took too long to come.",
     "413": "The body is too large.",
+    "415": "The body is packed.",
     "422": "The question cannot be answered.",
-    "429": "Too many jobs wait.",
-    "503": "Too many questions wait.",
+    "503": "Too many questions wait, or the file of jobs cannot be used.",
+}
+
+_LINKS: Final = {
+    summary: {
+        "operationRef": f"#/paths/~1v1~1jobs~1{{job_id}}{path}/{method}",
+        "parameters": {"job_id": "$response.body#/id"},
+    }
+    for summary, path, method in (
+        ("stand", "", "get"),
+        ("result", "~1result", "get"),
+        ("events", "~1events", "get"),
+        ("end", "", "delete"),
+    )
 }
 
 
@@ -59,7 +73,10 @@ def _document(app: FastAPI) -> dict[str, Any]:
         "/v1/fit": _component(schemas, "Fit", fit_json.schema_text()),
         "/v1/speed": _component(schemas, "Speed", speed_json.schema_text()),
         "/v1/sweep": _component(schemas, "Sweep", fit_json.schema_text(sweep=True)),
+        "/v1/validate": _component(schemas, "Validation", validation_json.schema_text()),
     }
+    of_jobs = [answers[f"/v1/{kind}"] for kind in ("sweep", "speed", "validate")]
+    answers["/v1/jobs/{job_id}/result"] = {"anyOf": of_jobs}
     for path, operations in made["paths"].items():
         for method, operation in operations.items():
             responses = operation["responses"]
@@ -69,7 +86,12 @@ def _document(app: FastAPI) -> dict[str, Any]:
             if method == "post":
                 for status, text in _REFUSALS.items():
                     responses[status] = _refusal(text)
-            elif "{" in path:
+                if path == "/v1/jobs":
+                    responses["202"]["links"] = _LINKS
+                    responses["429"] = _refusal("As many jobs wait as may.")
+            elif "{" in path or path in ("/health", "/metrics"):
+                responses["503"] = _refusal("The file of jobs cannot be used.")
+            if "{" in path:
                 responses["404"] = _refusal("There is no such job.")
                 if path.endswith("/result"):
                     responses["409"] = _refusal("The job has no result.")
@@ -81,9 +103,10 @@ def _refusal(text: str) -> dict[str, Any]:
     return {"description": text, "content": {"application/json": {"schema": schema}}}
 
 
-def _component(schemas: dict[str, Any], name: str, text: str) -> dict[str, str]:
+def _component(schemas: dict[str, Any], name: str, text: str) -> dict[str, Any]:
     """A schema among the document's, its definitions beside it."""
-    schema = json.loads(text.replace("#/$defs/", f"#/components/schemas/{name}-"))
+    text = text.replace('"#/$defs/', f'"#/components/schemas/{name}-')
+    schema = json.loads(text.replace('"#/properties/', f'"#/components/schemas/{name}/properties/'))
     for inner, definition in schema.pop("$defs", {}).items():
         schemas[f"{name}-{inner}"] = definition
     for key in [key for key in schema if key.startswith("$")]:

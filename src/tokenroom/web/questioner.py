@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections import OrderedDict
-from concurrent.futures import TimeoutError
+from contextlib import suppress
 from typing import Any, Final
 
-from pebble import ProcessExpired, ProcessPool
+from pydantic_core import to_json
 
 from tokenroom.errors import TokenroomError
 from tokenroom.web.answers import ModelFinder
 from tokenroom.web.kinds import ANSWERS
 from tokenroom.web.questions import DeploymentQuestion, FitQuestion, SpeedQuestion
 from tokenroom.web.server_settings import ServerSettings
-from tokenroom.web.workers import RefusedQuestionError, answer, new_pool
+from tokenroom.web.worker_pool import PoolLostError, WorkerLostError
+from tokenroom.web.workers import RefusedQuestionError, answer, new_workers
 
-_REMEMBERED: Final = 2048
+_REMEMBERED_BYTES: Final = 32 * 2**20
 _MOST_WAITING: Final = 64
 _WORKERS: Final = 1
+_TRIES: Final = 2  # a pool may be lost through another question
 
 
 class BusyError(Exception):
@@ -32,20 +32,18 @@ class Questioner:
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self.find = ModelFinder(allow_hub=settings.allow_hub)
-        self._pool: ProcessPool | None = None
+        self._workers = new_workers(_WORKERS, memory_bytes=settings.worker_memory_bytes)
         self._waiting = 0
         self._answers: OrderedDict[str, bytes] = OrderedDict()
+        self._answers_bytes = 0
 
     def start(self) -> None:
         """Get the worker ready, so that the first question does not wait for it."""
-        self._pool = new_pool(_WORKERS, memory_bytes=self.settings.worker_memory_bytes)
+        self._workers.start()
 
     async def stop(self) -> None:
         """End the worker."""
-        if self._pool is not None:
-            pool, self._pool = self._pool, None
-            pool.stop()
-            await asyncio.to_thread(pool.join)
+        await self._workers.stop()
 
     async def fit(self, question: FitQuestion) -> bytes:
         """The JSON text that answers a question, from memory when it was asked before.
@@ -69,15 +67,23 @@ class Questioner:
             return known
         if quick and question.config is None and question.command is None:
             try:
-                found = json.dumps(ANSWERS[kind](question, self.find)).encode()
+                found = to_json(ANSWERS[kind](question, self.find))
             except TokenroomError as error:
                 raise RefusedQuestionError(str(error)) from None
         else:
             found = await self.ask(kind, question.model_dump())
-        self._answers[key] = found
-        if len(self._answers) > _REMEMBERED:
-            self._answers.popitem(last=False)
+        self._remember(key, found)
         return found
+
+    def _remember(self, key: str, found: bytes) -> None:
+        """Keep an answer; those not asked for longest make room for it."""
+        if key in self._answers:  # asked twice at once
+            return
+        self._answers[key] = found
+        self._answers_bytes += len(key) + len(found)
+        while self._answers_bytes > _REMEMBERED_BYTES:
+            old, dropped = self._answers.popitem(last=False)
+            self._answers_bytes -= len(old) + len(dropped)
 
     async def ask(self, kind: str, question: dict[str, Any]) -> bytes:
         """The same from a worker, for a question of any kind.
@@ -86,23 +92,23 @@ class Questioner:
             RefusedQuestionError: The library refuses the question, or it takes too long.
             BusyError: Too many questions wait.
         """
-        assert self._pool is not None
         if self._waiting >= _MOST_WAITING:
             raise BusyError
         self._waiting += 1
+        limit = self.settings.question_seconds
         try:
-            future = self._pool.schedule(
-                answer,
-                args=(kind, question, self.settings.allow_hub),
-                timeout=self.settings.question_seconds,
-            )
-            return (await asyncio.wrap_future(future)).encode()
+            for _ in range(_TRIES):
+                with suppress(PoolLostError):
+                    found: bytes = await self._workers.run(
+                        answer, kind, question, self.settings.allow_hub, timeout=limit
+                    )
+                    return found
+            raise BusyError
         except TimeoutError:
-            limit = self.settings.question_seconds
             raise RefusedQuestionError(
                 f"the question took longer than the {limit:g} s it may; ask for less, or as a job"
             ) from None
-        except ProcessExpired:
+        except WorkerLostError:
             raise RefusedQuestionError(
                 "the question ended the process that worked on it; ask for less"
             ) from None

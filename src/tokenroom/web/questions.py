@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import to_json
 
 MAX_COMMAND_CHARACTERS: Final = 65_536
 MAX_CONFIG_CHARACTERS: Final = 2**20
@@ -27,9 +28,21 @@ Setting = Scalar | list[Scalar] | dict[str, Scalar]
 class _Question(BaseModel):
     """What every question has."""
 
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", protected_namespaces=(), allow_inf_nan=False)
 
     language: Literal["en", "zh"] = Field("en", description="Language of the sentences.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _writable(cls, data: Any) -> Any:
+        """Refuses what could not be written as JSON again: halves of surrogates, deep nesting."""
+        try:
+            to_json(data)
+        except ValueError:
+            raise ValueError(
+                "the question holds text that is no Unicode, or is nested too deeply"
+            ) from None
+        return data
 
 
 class DeploymentQuestion(_Question):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
+from pydantic import BaseModel
 
 from tokenroom.web import catalogues
+from tokenroom.web.answer_forms import Accuracy, Engines, Gpus, Models, Read
 from tokenroom.web.questions import (
     FitQuestion,
     ReadQuestion,
@@ -19,6 +21,10 @@ from tokenroom.web.server import Server, server_of
 
 router = APIRouter(prefix="/v1")
 OfServer = Annotated[Server, Depends(server_of)]
+
+
+def _answers(form: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    return {200: {"model": form}}
 
 
 def _json(text: str | bytes) -> Response:
@@ -49,31 +55,37 @@ async def validate(question: ValidateQuestion, server: OfServer) -> Response:
     return _json(await server.questioner.ask("validate", question.model_dump()))
 
 
-@router.post("/read", summary="What a pasted or dropped text is, as a question")
+@router.post(
+    "/read", summary="What a pasted or dropped text is, as a question", responses=_answers(Read)
+)
 async def read(question: ReadQuestion, server: OfServer) -> Response:
     """``kind`` (``config``, ``command`` or ``log``) and the fields of a question that it fills."""
     return _json(await server.questioner.ask("read", question.model_dump()))
 
 
-@router.get("/models", summary="Models known by name")
+@router.get("/models", summary="Models known by name", responses=_answers(Models))
 async def models() -> Response:
     """What ``tokenroom models --json`` prints."""
     return _json(await asyncio.to_thread(catalogues.models_text))
 
 
-@router.get("/gpus", summary="GPUs known by name")
+@router.get("/gpus", summary="GPUs known by name", responses=_answers(Gpus))
 async def gpus() -> Response:
     """What ``tokenroom gpus --json`` prints."""
     return _json(await asyncio.to_thread(catalogues.gpus_text))
 
 
-@router.get("/engines", summary="Engines and layouts of weights")
+@router.get("/engines", summary="Engines and layouts of weights", responses=_answers(Engines))
 async def engines() -> Response:
     """Names that ``engine`` and ``weights`` may have."""
     return _json(await asyncio.to_thread(catalogues.engines_text))
 
 
-@router.get("/accuracy", summary="How far predictions are from what engines printed")
+@router.get(
+    "/accuracy",
+    summary="How far predictions are from what engines printed",
+    responses=_answers(Accuracy),
+)
 async def accuracy() -> Response:
     """Errors by engine and quantity, in percent of the printed figure."""
     return _json(catalogues.accuracy_text())

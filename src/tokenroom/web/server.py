@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 from fastapi import Request
 
@@ -15,32 +16,45 @@ from tokenroom.web.server_settings import ServerSettings
 
 
 class Server:
-    """Its workers, jobs and figures."""
+    """Its workers, jobs and figures.
+
+    Attributes:
+        ending: Whether it was told to end, and answers that go on for long are to end.
+    """
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
+        self.ending = False
         self.figures = Figures()
         self.store = JobStore(settings.database)
         self.runner = JobRunner(self.store, settings)
         self.questioner = Questioner(settings)
-        self._warming: list[asyncio.Future[str]] = []
+        self._warming: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Open the jobs and begin to work; lists that take a second are made meanwhile."""
         self.store.open()
         self.questioner.start()
         self.runner.start()
-        for text in (catalogues.engines_text, catalogues.gpus_text, catalogues.models_text):
-            self._warming.append(asyncio.ensure_future(asyncio.to_thread(text)))
+        self._warming = asyncio.ensure_future(_warm())
 
     async def stop(self) -> None:
         """End every worker; what was running is queued again at the next start."""
-        await asyncio.gather(*self._warming, return_exceptions=True)
+        if self._warming is not None:
+            await asyncio.gather(self._warming, return_exceptions=True)
         await self.runner.stop()
         await self.questioner.stop()
 
 
-def server_of(request: Request) -> Server:
-    """The server that got a request."""
+async def _warm() -> None:
+    """Make what every page asks for, and have the collector leave alone what stays for good."""
+    for text in (catalogues.engines_text, catalogues.gpus_text, catalogues.models_text):
+        await asyncio.to_thread(text)
+    gc.collect()
+    gc.freeze()  # a full collection would stop answers for tens of milliseconds
+
+
+async def server_of(request: Request) -> Server:
+    """The server that got a request; not a plain function, which FastAPI calls in a thread."""
     server: Server = request.app.state.server
     return server

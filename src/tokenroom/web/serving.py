@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-import signal
+import asyncio
+import contextlib
+import logging
 import socket
+import threading
+import time
 import webbrowser
 from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final
 
 import uvicorn
 
 from tokenroom.errors import CommandLineError
 from tokenroom.web.app import create_app
+from tokenroom.web.jobs import JobStore
+from tokenroom.web.server import Server
 from tokenroom.web.server_settings import ServerSettings
 
-_SHUTDOWN_SECONDS = 5  # answers being sent may take so long once told to stop
+_SHUTDOWN_SECONDS: Final = 5  # answers being sent may take so long once told to stop
+_CONNECTIONS: Final = 1000  # beyond them clients are told to come back
+_KEEP_ALIVE_SECONDS: Final = 5
+_HEADER_BYTES: Final = 65_536
+_SILENT_SECONDS: Final = 20.0  # a connection may take so long over the head of a request
+_LOOK_TICKS: Final = 20  # of uvicorn's, ten a second
 
 
 def serve(
@@ -35,32 +48,88 @@ def serve(
 
     Raises:
         CommandLineError: The address cannot be listened on.
+        DatabaseError: The file of jobs cannot be used.
     """
+    JobStore(settings.database).open()
+    app = create_app(settings)
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         host=host,
         port=port,
         log_level="warning",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        limit_concurrency=_CONNECTIONS,
+        h11_max_incomplete_event_size=_HEADER_BYTES,
+        ws="none",
     )
     listening = _listen(host, port)
     shown_host = f"[{host}]" if ":" in host else host
     address = f"http://{shown_host}:{listening.getsockname()[1]}/"
 
-    class Announced(uvicorn.Server):
+    class Announced(_Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
+            self.loop = asyncio.get_running_loop()
             if self.started:
                 on_ready(address)
                 if open_page:
-                    webbrowser.open(address)
+                    threading.Thread(target=_open, args=(address,), daemon=True).start()
 
-    for ending in (signal.SIGINT, signal.SIGTERM):
-        # uvicorn sends itself again what it was told to end by; here that is a good end
-        signal.signal(ending, lambda *_: None)
-    Announced(config).run(sockets=[listening])
+    Announced(config, app.state.server).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, which by itself waits for the head of a request for ever.
+
+    Told to end twice it drops what it is answering, and ends its workers in good order still.
+    """
+
+    def __init__(self, config: uvicorn.Config, server: Server) -> None:
+        super().__init__(config)
+        self.server = server
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._silent: dict[Any, float] = {}
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Called at SIGINT and SIGTERM."""
+        if self.should_exit and self.loop is not None:
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # as it was told to
+            self.loop.call_soon_threadsafe(self._drop)
+        self.should_exit = self.server.ending = True
+
+    def _drop(self) -> None:
+        for task in list(self.server_state.tasks):
+            task.cancel()
+        for connection in list(self.server_state.connections):
+            connection.transport.close()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second; True ends the server."""
+        if counter % _LOOK_TICKS == 0:
+            self._close_silent(time.monotonic())
+        return await super().on_tick(counter)
+
+    def _close_silent(self, now: float) -> None:
+        """Close connections on which no request has been under way for long."""
+        silent = {}
+        for connection in list(self.server_state.connections):
+            cycle = getattr(connection, "cycle", None)
+            if cycle is not None and not cycle.response_complete:
+                continue
+            silent[connection] = self._silent.get(connection, now)
+            transport = getattr(connection, "transport", None)
+            if now - silent[connection] > _SILENT_SECONDS and transport is not None:
+                transport.close()
+        self._silent = silent
+
+
+def _open(address: str) -> None:
+    """Open the page in a browser; in a thread, since some browsers run until they are closed."""
+    with contextlib.suppress(webbrowser.Error, OSError):
+        webbrowser.open(address)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
+from contextlib import suppress
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -18,6 +20,7 @@ from tokenroom.web.jobs import JobStore
 from tokenroom.web.kinds import ANSWERS
 from tokenroom.web.messages import invalid_sentence
 from tokenroom.web.questions import FORMS
+from tokenroom.web.worker_pool import Workers
 
 _NICE = 10  # questions answered at once come first
 _MAX_TASKS = 500  # a worker is replaced after that many, so that nothing it kept adds up
@@ -28,18 +31,20 @@ class RefusedQuestionError(Exception):
     """A question that cannot be answered, for the reason its message gives."""
 
 
-def new_pool(workers: int, *, memory_bytes: int, nice: bool = False) -> ProcessPool:
-    """A pool of fresh processes; one that outlives its time or memory is replaced."""
-    return ProcessPool(
-        max_workers=workers,
-        max_tasks=_MAX_TASKS,
-        initializer=_limit,
-        initargs=(memory_bytes, nice),
-        context=get_context("spawn"),
+def new_workers(number: int, *, memory_bytes: int, nice: bool = False) -> Workers:
+    """Fresh processes; one that outlives its time or memory is replaced."""
+    return Workers(
+        lambda: ProcessPool(
+            max_workers=number,
+            max_tasks=_MAX_TASKS,
+            initializer=_limit,
+            initargs=(memory_bytes, nice),
+            context=get_context("spawn"),
+        )
     )
 
 
-def answer(kind: str, question: dict[str, Any], allow_hub: bool) -> str:
+def answer(kind: str, question: dict[str, Any], allow_hub: bool) -> bytes:
     """The JSON text that answers a question of that kind.
 
     Raises:
@@ -49,7 +54,7 @@ def answer(kind: str, question: dict[str, Any], allow_hub: bool) -> str:
 
 
 def run_job(kind: str, question: dict[str, Any], allow_hub: bool, job: str, database: Path) -> str:
-    """The same for a job, whose progress goes to its row of the database.
+    """The same for a job as text, whose progress goes to its row of the database.
 
     Raises:
         RefusedQuestionError: The library refuses it.
@@ -61,15 +66,17 @@ def run_job(kind: str, question: dict[str, Any], allow_hub: bool, job: str, data
         nonlocal told
         if done == total or done * _REPORTS >= (told + 1) * total:
             told = done * _REPORTS // total
-            store.progress(job, done, total)
+            with suppress(sqlite3.Error):  # how far it is can be told the next time
+                store.progress(job, done, total)
 
-    return _answer(kind, question, allow_hub, on_progress=on_progress)
+    return _answer(kind, question, allow_hub, on_progress=on_progress).decode()
 
 
-def _answer(kind: str, question: dict[str, Any], allow_hub: bool, **options: Any) -> str:
+def _answer(kind: str, question: dict[str, Any], allow_hub: bool, **options: Any) -> bytes:
     try:
         asked = FORMS[kind].model_validate(question)
-        return json.dumps(ANSWERS[kind](asked, _finder(allow_hub), **options))
+        # not pydantic's writer: what is pasted may hold text that is no Unicode
+        return json.dumps(ANSWERS[kind](asked, _finder(allow_hub), **options)).encode()
     except ValidationError as error:
         raise RefusedQuestionError(invalid_sentence(error.errors())) from None
     except TokenroomError as error:
