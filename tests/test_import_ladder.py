@@ -36,7 +36,7 @@ RUNG = {name: height for height, names in enumerate(LADDER) for name in names}
 # Libraries that modules of a package may import when they are loaded.
 LIBRARIES = {
     "cli": {"click"},
-    "web": {"fastapi", "pebble", "prometheus_client", "pydantic", "sse_starlette", "starlette"}
+    "web": {"fastapi", "pebble", "prometheus_client", "pydantic", "pydantic_core", "starlette"}
     | {"uvicorn"},
 }
 

@@ -105,7 +105,7 @@ def test_a_file_that_cannot_be_used_gets_one_sentence(tmp_path: Path) -> None:
         (text, "not a database"),
         (other, "no such column"),
         (damaged, "malformed"),
-        (tmp_path / "file" / "jobs.sqlite3", "Not a directory"),
+        (tmp_path / "file" / "jobs.sqlite3", "File exists"),
         (tmp_path, "unable to open"),
     ):
         with pytest.raises(DatabaseError) as caught:

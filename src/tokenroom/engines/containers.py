@@ -144,7 +144,7 @@ def _docker_gpus(value: str) -> int | None:
     value = value.strip("\"'")
     if match := re.search(r"device=([^\"']+)", value):
         return len([item for item in match.group(1).split(",") if item and "=" not in item])
-    if match := re.search(r"(?:count=)?(\d+)", value):
+    if match := re.search(r"(?:count=)?(\d{1,9})(?!\d)", value):
         return int(match.group(1))
     return None
 

@@ -7,6 +7,7 @@ allows that.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -16,6 +17,8 @@ from pydantic_core import to_json
 MAX_COMMAND_CHARACTERS: Final = 65_536
 MAX_CONFIG_CHARACTERS: Final = 2**20
 MAX_ROWS: Final = 5_000
+
+_LONG_NUMBER: Final = re.compile(rb"(?<!\d)\d{4301}")  # Python reads no more digits
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Size = Annotated[str, Field(min_length=1, max_length=40)]
@@ -35,13 +38,15 @@ class _Question(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _writable(cls, data: Any) -> Any:
-        """Refuses what could not be written as JSON again: halves of surrogates, deep nesting."""
+        """Refuses what Python cannot write or read: halves of surrogates, deep nesting, digits."""
         try:
-            to_json(data)
+            text = to_json(data)
         except ValueError:
             raise ValueError(
                 "the question holds text that is no Unicode, or is nested too deeply"
             ) from None
+        if _LONG_NUMBER.search(text):
+            raise ValueError("the question holds a number of thousands of digits")
         return data
 
 

@@ -157,8 +157,9 @@ def changed(base: LlamaCppSettings | None, changes: Mapping[str, Any]) -> LlamaC
         if name in _NOT_HERE:
             raise DeploymentError(f"llama.cpp has no {name}: {_NOT_HERE[name]}")
     sizes = [given.pop(name) for name, own in _ALIASES.items() if own == "gpus" and name in given]
-    if sizes:
-        given["gpus"] = max([*sizes, given.get("gpus", sizes[0])])
+    if sizes := [size for size in (*sizes, given.get("gpus")) if size is not None]:
+        odd = [size for size in sizes if not isinstance(size, int)]  # refused with its own words
+        given["gpus"] = odd[0] if odd else max(sizes)
     if "kv_cache_dtype" in given:
         kind = given.pop("kv_cache_dtype")
         kind = _CACHE_SPELLINGS.get(kind.lower(), kind) if isinstance(kind, str) else kind

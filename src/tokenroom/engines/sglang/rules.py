@@ -22,8 +22,8 @@ from typing import Any, Final
 from tokenroom.errors import DeploymentError, shown
 
 _OLDEST: Final = (0, 3, 6)
-_RELEASE: Final = re.compile(r"\d+(\.\d+)+")
-_DAILY: Final = re.compile(r"(\d+(?:\.\d+)+)\.dev(\d{8})(?:\+\w+)?")
+_RELEASE: Final = re.compile(r"\d{1,9}(\.\d{1,9})+(?!\d)")
+_DAILY: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})+)\.dev(\d{8})(?:\+\w+)?")
 NEWEST_VERSION: Final = "0.5.23"
 """The newest SGLang whose sources were read."""
 
@@ -187,7 +187,7 @@ _COMMITS: Final = (
 def version_numbers(text: str) -> tuple[int, ...]:
     """``"0.4.8.post1"`` as ``(0, 4, 8, 1)``; a development version counts as its release."""
     release = text.split("+")[0].split("-")[0].split(".dev")[0]
-    return tuple(int(part) for part in re.findall(r"\d+", release)[:4])
+    return tuple(int(part) for part in re.findall(r"\d{1,9}", release)[:4])
 
 
 @lru_cache(maxsize=64)

@@ -18,7 +18,7 @@ from tokenroom.models.spec import ModelSpec, Role
 
 Release = tuple[int, int]
 
-_PATTERN: Final = re.compile(r"v?(\d+)\.(\d+)")
+_PATTERN: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?!\d)")
 _CALIBRATED: Final = frozenset({"fp8", "awq", "nvfp4", "modelopt"})
 """Layouts that ModelOpt writes (``examples/quantization/quantize.py``)."""
 

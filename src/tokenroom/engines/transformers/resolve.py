@@ -68,7 +68,7 @@ def resolve(settings: TransformersSettings, spec: ModelSpec, node: Node) -> Reso
         return known[name].value
 
     version = settings.version or NEWEST
-    match = re.match(r"v?(\d+)(\.|$)", version)
+    match = re.match(r"v?(\d{1,9})(\.|$)", version)
     if match is None or int(match.group(1)) < _OLDEST_MAJOR:
         raise DeploymentError(
             f"the version is {shown(version)}; transformers 5.0 and later are known "

@@ -113,7 +113,7 @@ def changed(base: TransformersSettings | None, changes: Mapping[str, Any]) -> Tr
         )
     kv = given.pop("kv_cache_dtype", None)
     if kv is not None:
-        if kv not in _CACHE_TYPES:
+        if not isinstance(kv, str) or kv not in _CACHE_TYPES:
             raise DeploymentError(
                 f"the KV cache type is {shown(kv)}; transformers has {', '.join(_CACHE_TYPES)}"
             )

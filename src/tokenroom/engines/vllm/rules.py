@@ -180,7 +180,7 @@ _INTRODUCED: Final[tuple[tuple[tuple[int, int, int], dict[str, object]], ...]] =
     ((0, 9, 0), {"accounting": Accounting.TOTAL}),
 )
 
-_VERSION = re.compile(r"^v?(\d+)\.(\d+)(?:\.(\d+))?")
+_VERSION = re.compile(r"^v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?(?!\d)")
 OLDEST: Final = (0, 4, 0)
 
 
