@@ -110,6 +110,8 @@ def test_no_field_opens_a_file_or_an_address(client: TestClient, tmp_path: Path)
         ({"model": "llama-3.1-8b", "gpu": 3}, "gpu is 3"),
         (LLAMA | {"gpus": 0}, "gpus is 0"),
         (LLAMA | {"colour": "red"}, "colour is no field"),
+        (LLAMA | {"a\nb": 1}, "'a\\nb' is no field"),
+        (LLAMA | {"x" * 500: 1}, "xxx... is no field"),
         (LLAMA | {"gpu": "h900"}, "h900"),
         (LLAMA | {"context": "many"}, "context is 'many'"),
         (LLAMA | {"settings": {"notes": ["x"]}}, "no setting of the engine's own"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from starlette.responses import JSONResponse, Response
 
 from tokenroom.errors import shown
+
+_NAME: Final = re.compile(r"[\w-]{1,80}")
 
 
 def refusal(message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
@@ -21,7 +24,11 @@ def field_of(location: Iterable[Any]) -> str:
     for part in list(location)[:8]:
         if part == "body" and not text:
             continue
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            name = part if _NAME.fullmatch(str(part)) else shown(part)
+            text += f".{name}" if text else name
     return text
 
 
