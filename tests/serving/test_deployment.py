@@ -1,0 +1,108 @@
+"""What the simulator takes from a deployment that was fitted."""
+
+from typing import Any
+
+import pytest
+
+from tokenroom import fit
+from tokenroom.engines.vllm.settings import SpeculativeSettings
+from tokenroom.errors import DeploymentError
+from tokenroom.performance.load import ttft
+from tokenroom.serving.arrivals import OpenLoop
+from tokenroom.serving.deployment import scheduler_config, step_cost
+from tokenroom.serving.kv_group import Kind, KvGroup
+from tokenroom.serving.request import Request
+from tokenroom.serving.scheduler import StepPlan
+from tokenroom.serving.schedulers.vllm import VllmScheduler
+from tokenroom.serving.simulator import simulate
+
+FULL = KvGroup(kind=Kind.FULL, block_tokens=16)
+
+
+def window(tokens: int) -> KvGroup:
+    return KvGroup(kind=Kind.SLIDING_WINDOW, block_tokens=16, window_tokens=tokens)
+
+
+@pytest.mark.parametrize(
+    ("model", "groups"),
+    [
+        ("llama-3.1-8b", (FULL,)),
+        ("deepseek-v2-lite", (FULL,)),
+        ("gpt-oss-20b", (window(128), FULL)),
+        ("mistral-7b-v0.1", (window(4096),)),
+    ],
+)
+def test_groups_are_those_of_the_pool(model: str, groups: tuple[KvGroup, ...]) -> None:
+    result = fit(model, "h100")
+    config = scheduler_config(result)
+    assert config.groups == groups
+    assert config.num_blocks == result.plan.kv_blocks
+    assert (config.max_num_seqs, config.max_num_batched_tokens) == (1024, 8192)
+    assert config.async_scheduling
+    assert config.max_model_len == result.plan.max_model_len
+
+
+def test_what_older_versions_decided_otherwise_is_kept() -> None:
+    old = scheduler_config(fit("llama-3.1-8b", "h100", engine="vllm@0.18.0"))
+    new = scheduler_config(fit("llama-3.1-8b", "h100", engine="vllm@0.29.0"))
+    assert (old.scheduler_reserve_full_isl, new.scheduler_reserve_full_isl) == (False, True)
+    assert old.prefix_cache_retention_interval is None
+    assert new.prefix_cache_retention_interval == 0
+
+
+@pytest.mark.parametrize("prompt", [100, 1024, 8192])
+def test_alone_on_an_idle_server_the_first_token_takes_what_is_predicted(prompt: int) -> None:
+    result = fit("llama-3.1-8b", "h100")
+    cost = step_cost(result)
+    request = Request(id=0, arrival_seconds=3.0, prompt_tokens=prompt, output_tokens=2)
+    (record,) = simulate(
+        OpenLoop([request]),
+        VllmScheduler(scheduler_config(result)),
+        cost,
+        delay_seconds=cost.delay_seconds,
+    )
+    deployment = result.deployment
+    expected = ttft(
+        deployment.spec,
+        cost.terms.layout,
+        deployment.node.accelerator,
+        prompt,
+        engine="vllm",
+    )
+    assert record.ttft_seconds == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_step_is_counted_by_what_its_requests_compute() -> None:
+    cost = step_cost(fit("llama-3.1-8b", "h100"))
+    plan = StepPlan()
+    plan.tokens, plan.contexts = [1, 300, 1, 1], [50, 16, 70, 12]
+    work = cost.work(plan)
+    assert work.prefill == ((300, 16),)
+    assert (work.decode_sequences, work.decode_context_tokens) == (3, 44.0)
+    assert cost(plan) > cost.seconds(cost.work(StepPlan()))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"engine": "sglang"}, "engine sglang is not simulated"),
+        ({"model": "llama-3.1-70b"}, "does not start"),
+        (
+            {"gpus": 2, "tp": 2, "decode_context_parallel_size": 2},
+            "decode_context_parallel_size is 2",
+        ),
+        ({"engine": "vllm@0.6.0"}, "vLLM's V0 engine is not simulated"),
+    ],
+)
+def test_what_is_not_simulated_is_refused(settings: dict[str, Any], said: str) -> None:
+    model = settings.pop("model", "llama-3.1-8b")
+    with pytest.raises(DeploymentError, match=said):
+        scheduler_config(fit(model, "h100", **settings))
+
+
+def test_pipelines_and_drafts_have_no_simulated_steps() -> None:
+    with pytest.raises(DeploymentError, match="pipeline_parallel_size is 2"):
+        step_cost(fit("llama-3.1-8b", "h100", gpus=2, pp=2))
+    drafts = SpeculativeSettings(method="ngram", num_speculative_tokens=3)
+    with pytest.raises(DeploymentError, match="speculative decoding by ngram"):
+        step_cost(fit("llama-3.1-8b", "h100", speculative=drafts))
