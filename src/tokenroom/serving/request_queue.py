@@ -19,7 +19,7 @@ class RequestQueue(Protocol):
         """Queue a new request."""
 
     def put_back(self, sequence: Sequence) -> None:
-        """Queue one that ran or was passed over, before those that came later."""
+        """Queue one that was preempted, before those that came later."""
 
     def first(self) -> Sequence:
         """The one that is next."""

@@ -28,7 +28,6 @@ class Sequence:
         last_tokens: Prompt and answer when it ends.
         computed: Tokens whose KV is computed, or scheduled to be.
         in_flight: Scheduled tokens whose step has not returned.
-        stale: Those of ``in_flight`` that were scheduled before a preemption.
         quiet_tokens: Computed tokens up to which it gets one token after another and its blocks
             need no change; 0 while its prompt is computed.
         commit_at: Computed tokens at which its next full blocks are cached.
@@ -56,7 +55,6 @@ class Sequence:
         "prompt_tokens",
         "quiet_tokens",
         "request",
-        "stale",
         "status",
         "tokens",
     )
@@ -71,7 +69,6 @@ class Sequence:
         self.last_tokens = min(request.prompt_tokens + request.output_tokens, max_model_len)
         self.computed = 0
         self.in_flight = 0
-        self.stale = 0
         self.quiet_tokens = 0
         self.commit_at = NEVER
         self.blocks: list[list[int]] = [[] for _ in range(groups)]

@@ -269,8 +269,6 @@ class VllmScheduler:
         self.kv.free(victim)
         victim.status = Status.PREEMPTED
         victim.computed = 0
-        # What it has in flight still returns a token, but no KV of it is left.
-        victim.stale = victim.in_flight
         victim.preemptions += 1
         self.waiting.put_back(victim)
         plan.preempted.append(victim)
@@ -278,12 +276,8 @@ class VllmScheduler:
 
     def _schedule_waiting(self, plan: StepPlan, budget: int, threshold: int) -> None:
         config, kv, waiting, running = self.config, self.kv, self.waiting, self.running
-        passed_over = []
         while budget and waiting and len(running) < config.max_num_seqs:
             sequence = waiting.first()
-            if sequence.stale:
-                passed_over.append(waiting.pop())
-                continue
             hit = kv.longest_hit(sequence)
             new = sequence.tokens - hit.tokens
             if threshold and new > threshold:
@@ -317,8 +311,6 @@ class VllmScheduler:
             if sequence.computed < sequence.tokens:
                 plan.silent.append(sequence)
             budget -= new
-        for sequence in reversed(passed_over):
-            waiting.put_back(sequence)
 
     def complete(self, plan: StepPlan) -> list[Sequence]:
         """Take in the tokens of a step, in the order of scheduling; gives what it finished."""
@@ -347,8 +339,6 @@ class VllmScheduler:
         finished = []
         for sequence, scheduled in zip(plan.sequences, plan.tokens, strict=True):
             sequence.in_flight -= scheduled
-            if sequence.stale:
-                sequence.stale -= scheduled
             if sequence.ended or sequence in silent:
                 continue
             tokens = sequence.tokens = sequence.tokens + 1
@@ -357,7 +347,7 @@ class VllmScheduler:
                 # Blocks are cached when their tokens are known, not when they are scheduled.
                 if tokens > sequence.commit_at:
                     self.kv.commit(sequence, tokens - 1)
-            elif last:  # preempted while its last token was in flight
+            elif last:  # preempted while its last token was in flight, which returns all the same
                 self.waiting.remove([sequence])
             if last:
                 self.kv.free(sequence)
