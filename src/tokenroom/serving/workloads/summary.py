@@ -16,6 +16,7 @@ blocks: an infinite cache remembers every one.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -234,9 +235,11 @@ def summarise(
         if request.session is not None:
             sessions.add(request.session)
         if block_tokens is not None:
-            inside = request.block_hashes[: prompt // block_tokens]
-            hits += sum(map(seen.__contains__, inside))
-            seen.update(request.block_hashes)
+            names = request.block_hashes
+            # equal names mean equal blocks from the start on, so those seen before come first
+            known = bisect_left(names, True, key=lambda name: name not in seen)
+            hits += min(known, prompt // block_tokens)
+            seen.update(names[known:])
         if max_model_len is not None:
             beyond[too_long(request, max_model_len)] += 1
     if not count:

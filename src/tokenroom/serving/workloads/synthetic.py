@@ -1,0 +1,180 @@
+"""Workloads that are drawn: arrivals of a process, or users who wait for their answers.
+
+- Open: requests come at times of an :class:`~.arrivals.ArrivalProcess`, however slow the engine is.
+  With several turns each arrival begins a conversation, whose further messages follow a pause after
+  the answer (``think``) or after the message before (``gap``).
+- Closed: a fixed number of users, each of whom has one request in flight at most and pauses after
+  its answer. The load adapts to the engine, so an engine is never more than ``users`` behind.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tokenroom.errors import WorkloadError
+from tokenroom.serving.request import Request
+from tokenroom.serving.workloads import draws
+from tokenroom.serving.workloads.arrivals import ArrivalProcess, AtOnce
+from tokenroom.serving.workloads.conversations import Conversation, Talk, begin
+from tokenroom.serving.workloads.distributions import Distribution
+from tokenroom.serving.workloads.live import unhindered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyntheticWorkload:
+    """A workload by its description; the same description gives the same requests everywhere.
+
+    Attributes:
+        talk: What requests are made of.
+        process: When requests, or conversations, begin; None for a fixed number of users.
+        users: How many users there are; None for a process.
+        think: Pause in seconds after an answer, of a user or within a conversation.
+        gap: Pause in seconds after a message within a conversation, instead of ``think``.
+        requests: How many there are at most; None for no limit.
+        duration_seconds: No request arrives at this time or later; None for no limit.
+        seed: Of all draws.
+    """
+
+    talk: Talk
+    process: ArrivalProcess | None = None
+    users: int | None = None
+    think: Distribution | None = None
+    gap: Distribution | None = None
+    requests: int | None = None
+    duration_seconds: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.process is None) == (self.users is None):
+            raise WorkloadError("a workload has either an arrival process or a number of users")
+        if self.users is not None and self.users < 1:
+            raise WorkloadError(f"there are {self.users} users; there must be at least 1")
+        if self.requests is None and self.duration_seconds is None:
+            raise WorkloadError("the workload has no end; give requests=1000 or duration=10m")
+        if isinstance(self.process, AtOnce) and self.requests is None:
+            raise WorkloadError("requests that come all at once need a number; give requests=1000")
+        if self.requests is not None and self.requests < 1:
+            raise WorkloadError(f"requests is {self.requests}; it must be at least 1")
+        if self.talk.turns is not None and (self.think is None) == (self.gap is None):
+            raise WorkloadError(
+                "conversations need either a pause after each answer or one after each message; "
+                "give think=20s or gap=40s"
+            )
+        if self.gap is not None and (self.users is not None or self.talk.turns is None):
+            raise WorkloadError(
+                "gap is the pause after a message within conversations; give turns=, or think= "
+                "for a pause after answers"
+            )
+
+    @property
+    def waits_for_answers(self) -> bool:
+        """Whether times of arrival depend on how fast requests are served."""
+        return self.think is not None or self.users is not None
+
+    def start(self) -> SyntheticRun:
+        """A run from the beginning."""
+        return SyntheticRun(self)
+
+    def __iter__(self) -> Iterator[Request]:
+        """The requests in order of arrival, as if every answer took no time.
+
+        Raises:
+            WorkloadError: Users send as many as they get answers, and no number is given.
+        """
+        if self.users is not None and self.requests is None:
+            raise WorkloadError(
+                "how many requests users send in a time depends on how fast they are answered; "
+                "give requests=1000 to list them"
+            )
+        return unhindered(self.start())
+
+
+class SyntheticRun:
+    """One run, as a :class:`~.live.LiveWorkload`: what follows what is decided as it goes."""
+
+    __slots__ = ("_begun", "_created", "_shared", "_talking", "_workload")
+
+    def __init__(self, workload: SyntheticWorkload) -> None:
+        """Begin a run."""
+        self._workload = workload
+        self._created = 0
+        self._begun = 0
+        self._talking: dict[int, Conversation] = {}
+        alone = workload.talk.turns is None and workload.users is None
+        self._shared = draws.stream(workload.seed, "lengths") if alone else None
+
+    def arrivals(self) -> Iterator[Request]:
+        """Requests whose time is known beforehand, in order of arrival."""
+        workload = self._workload
+        if workload.process is None:
+            yield from self._first_of_users()
+            return
+        process = workload.process.times(draws.stream(workload.seed, "arrivals"))
+        later: list[tuple[float, int, Conversation]] = []
+        start = next(process)
+        while not self._over(min(start, later[0][0] if later else start)):
+            if later and later[0][0] <= start:
+                seconds, _, conversation = heapq.heappop(later)
+            else:
+                seconds, conversation = start, self._conversation()
+                start = next(process)
+            request = self._next(conversation, seconds)
+            if request is None:
+                continue
+            yield request
+            if workload.gap is not None:
+                pause = max(0.0, workload.gap.draw(conversation.random))
+                heapq.heappush(later, (seconds + pause, conversation.number, conversation))
+
+    def ended(self, request: Request, seconds: float) -> Request | None:
+        """What a user or a conversation sends after a pause; None when it sends nothing more."""
+        workload = self._workload
+        conversation = self._talking.pop(request.id, None)
+        if conversation is None:
+            return None
+        at = seconds + self._pause(conversation)
+        if self._over(at):
+            return None
+        following = self._next(conversation, at)
+        if following is None and workload.users is not None:
+            following = self._next(self._conversation(), at)
+        return following
+
+    def _first_of_users(self) -> Iterator[Request]:
+        """Each user's first request, after a first pause: users do not all begin at once."""
+        workload = self._workload
+        assert workload.users is not None
+        waiting = []
+        for _ in range(workload.users):
+            conversation = self._conversation()
+            waiting.append((self._pause(conversation), conversation.number, conversation))
+        for seconds, _, conversation in sorted(waiting):
+            if self._over(seconds):
+                return
+            request = self._next(conversation, seconds)
+            assert request is not None  # a conversation has a first turn
+            yield request
+
+    def _pause(self, conversation: Conversation) -> float:
+        think = self._workload.think
+        return 0.0 if think is None else max(0.0, think.draw(conversation.random))
+
+    def _conversation(self) -> Conversation:
+        self._begun += 1
+        return begin(self._workload.talk, self._begun, self._workload.seed, self._shared)
+
+    def _next(self, conversation: Conversation, seconds: float) -> Request | None:
+        request = conversation.turn(self._created, seconds)
+        if request is not None:
+            self._created += 1
+            if self._workload.waits_for_answers:
+                self._talking[request.id] = conversation
+        return request
+
+    def _over(self, seconds: float) -> bool:
+        workload = self._workload
+        if workload.requests is not None and self._created >= workload.requests:
+            return True
+        return workload.duration_seconds is not None and seconds >= workload.duration_seconds
