@@ -44,6 +44,10 @@ COMMANDS: Final = {
         "tokenroom.cli.calibrate",
         "Fit the model of speed to this machine's own benchmarks.",
     ),
+    "workload": (
+        "tokenroom.cli.workload",
+        "What a trace or a drawn workload is like: lengths, rate, bursts, prefix hits.",
+    ),
     "validate": (
         "tokenroom.cli.validate",
         "How right the predictions are, on rows of measurements or on an engine's log.",

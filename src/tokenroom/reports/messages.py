@@ -22,6 +22,7 @@ from tokenroom.reports.fit_messages import FIT_MESSAGES
 from tokenroom.reports.serve_messages import SERVE_MESSAGES
 from tokenroom.reports.speed_messages import SPEED_MESSAGES
 from tokenroom.reports.validation_messages import VALIDATION_MESSAGES
+from tokenroom.reports.workload_messages import WORKLOAD_MESSAGES
 from tokenroom.units import format_gib
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     **CALIBRATION_MESSAGES,
     **DEVICE_MESSAGES,
     **VALIDATION_MESSAGES,
+    **WORKLOAD_MESSAGES,
     **ENGINE_MESSAGES,
     # key: (English, Chinese)
     "cli.error": ("tokenroom: error: {reason}", "tokenroom：错误：{reason}"),

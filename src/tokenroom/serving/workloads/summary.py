@@ -63,9 +63,9 @@ class Arrivals:
     Attributes:
         span_seconds: From the first to the last.
         request_rate: Requests a second over the span; None when all come at once.
-        peak_minute_rate: Requests a second in the fullest minute.
+        peak_minute_rate: Requests a second in the fullest minute; None below two minutes.
         gap_cv: Coefficient of variation of the gaps; None when there is nothing to vary.
-        fano_minute: Variance over mean of the counts by minute.
+        fano_minute: Variance over mean of the counts by minute; None below two minutes.
         same_time_share: Share of the gaps that are 0.
         bin_seconds: Width of the bins of ``counts``.
         counts: Requests by bin, from the first arrival on.
@@ -73,9 +73,9 @@ class Arrivals:
 
     span_seconds: float
     request_rate: float | None
-    peak_minute_rate: float
+    peak_minute_rate: float | None
     gap_cv: float | None
-    fano_minute: float
+    fano_minute: float | None
     same_time_share: float
     bin_seconds: float
     counts: tuple[int, ...]
@@ -136,11 +136,12 @@ class _Times:
     """Running figures of arrivals."""
 
     __slots__ = (
-        *("_bins", "_gaps", "_in_minute", "_last", "_mean", "_minute", "_minute_squares"),
+        *("_bins", "_first", "_gaps", "_in_minute", "_last", "_mean", "_minute", "_minute_squares"),
         *("_squares", "_width", "peak", "same"),
     )
 
     def __init__(self) -> None:
+        self._first: float | None = None
         self._last: float | None = None
         self._gaps = 0
         self._mean = self._squares = 0.0
@@ -159,6 +160,8 @@ class _Times:
             self._mean += off / self._gaps
             self._squares += off * (gap - self._mean)
             self.same += not gap
+        else:
+            self._first = seconds
         self._last = seconds
         minute = int(seconds / MINUTE_SECONDS)
         if minute != self._minute:
@@ -181,17 +184,19 @@ class _Times:
 
     def figures(self, requests: int) -> Arrivals:
         self._close_minute()
-        span = self._last or 0.0
-        minutes = int(span / MINUTE_SECONDS) + 1
+        last = self._last or 0.0
+        span = last - (self._first or 0.0)
+        minutes = int(last / MINUTE_SECONDS) + 1
+        short = span < 2 * MINUTE_SECONDS
         mean = requests / minutes
         variance = self._minute_squares / minutes - mean**2
         deviation = math.sqrt(self._squares / self._gaps) if self._gaps else 0.0
         return Arrivals(
             span_seconds=span,
             request_rate=self._gaps / span if span else None,
-            peak_minute_rate=self.peak / MINUTE_SECONDS,
+            peak_minute_rate=None if short else self.peak / MINUTE_SECONDS,
             gap_cv=deviation / self._mean if self._mean else None,
-            fano_minute=variance / mean,
+            fano_minute=None if short else variance / mean,
             same_time_share=self.same / self._gaps if self._gaps else 0.0,
             bin_seconds=self._width,
             counts=tuple(self._bins),
