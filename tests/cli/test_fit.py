@@ -533,10 +533,10 @@ def test_the_yaml_comes_before_its_command_and_remarks_beside_it(
         "kv_cache_config:",
         "  dtype: fp8",
         "END",
-        "trtllm-serve meta-llama/Llama-3.2-1B --max_seq_len 8192 --extra_llm_api_options "
-        "tensorrt_llm.yaml",
+        "trtllm-serve '<a checkpoint of meta-llama/Llama-3.2-1B in awq>' --max_seq_len 8192 "
+        "--extra_llm_api_options tensorrt_llm.yaml",
     ]
-    assert err.startswith("the weights were taken as awq: name a checkpoint")
+    assert err.startswith("the weights were taken as awq, and no checkpoint of meta-llama/")
     _, _, chinese = run(capsys, *asked, "--lang", "zh")
     assert chinese.startswith("权重按 awq 计算")
 

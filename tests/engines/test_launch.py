@@ -456,23 +456,72 @@ def test_engines_without_a_command_have_none() -> None:
         assert fit(MODEL, "h100", engine=engine, context="4k").launch is None
 
 
+@pytest.mark.parametrize("engine", ["vllm", "vllm@0.4.3", "sglang", "tensorrt-llm"])
+def test_weights_in_another_layout_are_not_loaded_from_the_plain_checkpoint(engine: str) -> None:
+    for result in (
+        fit(MODEL, "h100", engine=engine, weights="awq"),
+        fit("llama-3.1-8b-instruct@awq", "h100", engine=engine),
+    ):
+        launch = result.launch
+        assert launch
+        assert MODEL.name not in launch.words
+        assert f"<a checkpoint of {MODEL.name} in awq>" in launch.words
+        assert f"'<a checkpoint of {MODEL.name} in awq>'" in launch.shell_text
+        needed, near = launch.notes
+        assert needed.values == {"model": MODEL.name, "layout": "awq"}
+        assert "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16" in str(near.values["names"])
+
+
+@pytest.mark.parametrize(
+    ("model", "weights", "name"),
+    [
+        ("qwen2.5-7b-instruct", "awq", "Qwen/Qwen2.5-7B-Instruct-AWQ"),
+        ("qwen3-32b", "fp8_block", "Qwen/Qwen3-32B-FP8"),
+        ("qwen3-8b", "w4a16", "RedHatAI/Qwen3-8B-quantized.w4a16"),
+        ("qwen3-8b", "bf16", "Qwen/Qwen3-8B"),
+        ("Qwen/Qwen3-32B-FP8", "fp8_block", "Qwen/Qwen3-32B-FP8"),
+    ],
+)
+def test_a_known_checkpoint_that_stores_every_weight_so_is_loaded(
+    model: str, weights: str, name: str
+) -> None:
+    result = fit(model, "4xh100", weights=weights)
+    launch = result.launch
+    assert launch
+    assert name in launch.words
+    assert launch.notes == ()
+    assert fit(name, "4xh100").plan.stages[0].weights == result.plan.stages[0].weights
+
+
+def test_only_numbers_of_the_same_kind_are_near() -> None:
+    launch = fit("llama-3.1-70b-instruct", "2xh100", weights="fp8", context="8k").launch
+    assert launch
+    assert launch.notes[1].values["names"] == (
+        "nvidia/Llama-3.1-70B-Instruct-FP8, RedHatAI/Meta-Llama-3.1-70B-Instruct-FP8-dynamic"
+    )
+
+
+def test_a_checkpoint_of_another_tuning_is_no_checkpoint_of_the_base_model() -> None:
+    launch = fit("meta-llama/Meta-Llama-3.1-70B", "4xh100", weights="fp8").launch
+    assert launch
+    assert not any("Instruct" in str(note.values) for note in launch.notes)
+
+
+def test_a_folder_in_another_layout_is_not_loaded_as_it_is() -> None:
+    folder = Path(__file__).parents[2] / "examples"
+    launch = fit(folder / "config.json", "h100", weights="fp8").launch
+    assert launch
+    assert launch.arguments[0].startswith("<a checkpoint of ")
+
+
 def test_models_that_have_to_be_made_first_are_named() -> None:
-    awq = fit(MODEL, "h100", weights="awq").launch
     gguf = fit(MODEL, "h100", engine="llama.cpp", weights="q4_k_m").launch
     plain = fit(MODEL, "h100", quantization="fp8").launch
-    assert awq
-    assert [note.values["layout"] for note in awq.notes] == ["awq"]
     assert gguf
     assert [note.key for note in gguf.notes] == ["launch_gguf_needed"]
     assert str(gguf.notes[0].values["file"]) in gguf.words
     assert plain
     assert plain.notes == ()
-
-
-def test_a_layout_behind_the_name_is_not_part_of_it() -> None:
-    launch = fit("llama-3.1-8b-instruct@awq", "h100").launch
-    assert launch
-    assert launch.arguments[0] == "meta-llama/Llama-3.1-8B-Instruct"
 
 
 def test_a_gguf_file_is_named_by_its_path_or_its_place_on_the_hub() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
+from tokenroom.engines.checkpoints import checkpoint, plain_name
 from tokenroom.engines.policy import Deployment, Notice
 from tokenroom.engines.registry import engine_title, launch_writer
 from tokenroom.models.spec import ModelSpec
@@ -174,21 +175,19 @@ def value_words(flag: str, value: Any) -> tuple[str, ...]:
 
 
 def model_name(deployment: Deployment) -> str:
-    """What the engine loads the model by: its folder or file, else its name on the Hub."""
-    return deployment.spec.path or _plain_name(deployment.spec)
+    """What the engine is told to load: a folder, a file, a name on the Hub or a placeholder."""
+    return checkpoint(deployment.spec).name
 
 
 def checkpoint_notes(*specs: ModelSpec | None) -> Iterator[Notice]:
-    """That checkpoints are needed which the words do not name, of models in another layout."""
+    """That checkpoints are needed which no name is known of."""
     for spec in specs:
-        if spec is not None and spec.layout is not None:
-            values = {"model": _plain_name(spec), "layout": spec.layout}
-            yield Notice(key="launch_weights_needed", values=values)
-
-
-def _plain_name(spec: ModelSpec) -> str:
-    """A model's name without the layout that may stand behind it."""
-    return spec.name.removesuffix(f"@{spec.layout}")
+        if spec is None or not (found := checkpoint(spec)).layout:
+            continue
+        values = {"model": plain_name(spec), "layout": found.layout}
+        yield Notice(key="launch_weights_needed", values=values)
+        if found.near:
+            yield Notice(key="launch_weights_near", values={"names": ", ".join(found.near)})
 
 
 def _is_number(text: str) -> bool:

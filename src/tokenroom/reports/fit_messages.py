@@ -187,8 +187,14 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "所读命令中的其他选项未重复写出：{flags}",
     ),
     "notice.launch_weights_needed": (
-        "the weights were taken as {layout}: name a checkpoint of {model} in that layout",
-        "权重按 {layout} 计算：请改为 {model} 的该格式权重文件",
+        "the weights were taken as {layout}, and no checkpoint of {model} that stores them so is "
+        "known: write the name of yours in its place",
+        "权重按 {layout} 计算，但目录中没有以该格式存储的 {model} 权重：请在占位处填入您的权重名称",
+    ),
+    "notice.launch_weights_near": (
+        "known checkpoints that store them a little differently: {names}; give one as MODEL to "
+        "plan with it",
+        "存储方式略有不同的已知权重：{names}；可将其作为 MODEL 给出以按它计算",
     ),
     "notice.launch_gguf_needed": (
         "{file} stands for a GGUF file of {model}, which has to be there first",

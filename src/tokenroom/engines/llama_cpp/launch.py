@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from tokenroom.engines.checkpoints import plain_name
 from tokenroom.engines.launch import (
     LaunchCommand,
     Option,
     asked_settings,
     assembled,
     checkpoint_notes,
-    model_name,
 )
 from tokenroom.engines.llama_cpp.devices import backends_of
 from tokenroom.engines.llama_cpp.settings import LAYER_WORDS
@@ -63,7 +63,7 @@ def launch_command(deployment: Deployment) -> LaunchCommand:
     spec = deployment.spec
     notes = list(checkpoint_notes(deployment.draft))
     if not _is_file(spec):
-        values = {"file": _file_name(spec), "model": model_name(deployment)}
+        values = {"file": _file_name(spec), "model": plain_name(spec)}
         notes.append(Notice(key="launch_gguf_needed", values=values))
     return assembled(
         deployment,
@@ -92,7 +92,7 @@ def _is_file(spec: ModelSpec) -> bool:
 
 def _file_name(spec: ModelSpec) -> str:
     """The file that stands for a model of which no GGUF file was named."""
-    name = spec.name.removesuffix(f"@{spec.layout}").rsplit("/", 1)[-1].removesuffix(".gguf")
+    name = plain_name(spec).rsplit("/", 1)[-1].removesuffix(".gguf")
     return f"{name}-{spec.layout or spec.dtype}.gguf"
 
 
