@@ -112,6 +112,10 @@ def test_no_field_opens_a_file_or_an_address(client: TestClient, tmp_path: Path)
         (LLAMA | {"colour": "red"}, "colour is no field"),
         (LLAMA | {"a\nb": 1}, "'a\\nb' is no field"),
         (LLAMA | {"x" * 500: 1}, "xxx... is no field"),
+        (
+            LLAMA | {"engine": "sglang", "settings": {"environment": {"model": "a", "n": 2}}},
+            "mapping from names to texts",
+        ),
         (LLAMA | {"gpu": "h900"}, "h900"),
         (LLAMA | {"context": "many"}, "context is 'many'"),
         (LLAMA | {"settings": {"notes": ["x"]}}, "no setting of the engine's own"),

@@ -112,6 +112,12 @@ def check_bounds(settings: Any) -> None:
             raise DeploymentError(f"{name} is {shown(held)}; it may be {_described(outer)}")
         if held.__class__ is bool or held.__class__ is str:
             continue
+        if name == "environment" and not all(
+            isinstance(text, str) for pair in held.items() for text in pair
+        ):
+            raise DeploymentError(
+                f"environment is {shown(held)}; it must be a mapping from names to texts"
+            )
         if inner and not all(isinstance(item, inner) for item in held):
             raise DeploymentError(f"{name} is {shown(held)}; it may list {_described(inner)}")
         if held == () and largest == MAX_GRAPH_SIZE:
