@@ -29,8 +29,11 @@ const SPEED_DELAY = 30;
 
 interface ReadText {
   kind: "config" | "command" | "log";
-  question: Partial<Question>;
+  question: Partial<Question> & { notes?: string[]; read?: unknown };
 }
+
+/** Whether text is a configuration, a command or a log: names have no blanks within. */
+const isNoName = (text: string): boolean => /\s\S/.test(text.trim()) || text.trimStart().startsWith("{");
 
 export function App({ first }: { first: Question }) {
   const [question, setQuestion] = useState(first);
@@ -38,6 +41,8 @@ export function App({ first }: { first: Question }) {
   const [explained, setExplained] = useState("");
   const [pasting, setPasting] = useState(false);
   const [pasteRefusal, setPasteRefusal] = useState("");
+  const [pasted, setPasted] = useState("");
+  const [told, setTold] = useState<string[]>([]);
   const [copied, setCopied] = useState("");
   const say = useMemo(() => sayIn(question.language), [question.language]);
   const change = useCallback((part: Partial<Question>) => setQuestion((old) => changed(old, part)), []);
@@ -53,7 +58,7 @@ export function App({ first }: { first: Question }) {
     { delay: SPEED_DELAY, unreachable },
   );
   const speed = fit && fit.verdict !== "does_not_fit" && speedAnswer?.ttft_seconds ? speedAnswer : null;
-  const notes = fit ? [...(fit.remarks ?? []), ...fit.warnings, ...fit.command_notes, ...(speed?.warnings ?? [])] : [];
+  const notes = fit ? [...told, ...(fit.remarks ?? []), ...fit.warnings, ...fit.command_notes, ...(speed?.warnings ?? [])] : [];
 
   useAddress(question, setQuestion);
   useEffect(() => {
@@ -67,10 +72,15 @@ export function App({ first }: { first: Question }) {
     if (fit && !lists) wantLists();
   }, [fit]);
 
-  const take = async (text: string) => {
+  const take = async (text: string, service = "") => {
+    setPasted(text);
     try {
-      const read = await ask<ReadText>("read", { text, language: question.language });
-      change({ model: "", config: "", command: "", settings: "", ...read.question });
+      const asked = { text, gpu: question.gpu, language: question.language };
+      const read = await ask<ReadText>("read", service ? { ...asked, service } : asked);
+      const { notes = [], context, read: _, ...fields } = read.question;
+      const cleared = { config: "", command: "", settings: "", weights: "", kv: "", util: "", version: "" };
+      change({ ...cleared, ...fields, ...(context ? { context } : {}) });
+      setTold(notes);
       setPasting(false);
       setPasteRefusal("");
     } catch (error) {
@@ -78,11 +88,15 @@ export function App({ first }: { first: Question }) {
       setPasting(true);
     }
   };
+  const nameModel = (text: string) => {
+    if (isNoName(text)) take(text);
+    else change({ model: text, config: "", command: "" });
+  };
   useDrop((file) => {
     if (file.size > MAX_FILE_BYTES) {
       setPasteRefusal(say("tooLarge"));
       setPasting(true);
-    } else file.text().then(take);
+    } else file.text().then((text) => take(text));
   });
 
   const options = useOptions(lists);
@@ -106,6 +120,10 @@ export function App({ first }: { first: Question }) {
     });
   };
   const picture = (name: string) => document.querySelector<SVGSVGElement>(name);
+  const caption = () =>
+    fit
+      ? `${fit.model.name}${question.weights ? ` (${question.weights})` : ""} · ${fit.hardware.count} × ${fit.hardware.name} · ${titles[fit.engine.name] ?? fit.engine.name} ${fit.engine.version} · ${tokens(question.input)} + ${tokens(question.output)} ${say("tokensUnit")} · ${whole(question.concurrency)} ${say("concurrency").toLowerCase()}`
+      : "";
   const pictures = () => picture("#growth-chart") ?? picture("#pareto-chart") ?? picture("#memory-bar");
 
   return (
@@ -123,8 +141,8 @@ export function App({ first }: { first: Question }) {
               <>
                 <button type="button" onClick={() => download(fileName(fit, "json"), new Blob([JSON.stringify({ fit, speed }, null, 2)], { type: "application/json" }))}>{say("asJson")}</button>
                 <button type="button" onClick={() => download(fileName(fit, "md"), new Blob([markdown(fit, speed, say, location.href)], { type: "text/markdown" }))}>{say("asMarkdown")}</button>
-                <button type="button" onClick={() => { const shown = pictures(); if (shown) download(fileName(fit, "svg"), new Blob([svgText(shown)], { type: "image/svg+xml" })); }}>{say("asSvg")}</button>
-                <button type="button" onClick={async () => { const shown = pictures(); if (shown) download(fileName(fit, "png"), await png(shown)); }}>{say("asPng")}</button>
+                <button type="button" onClick={() => { const shown = pictures(); if (shown) download(fileName(fit, "svg"), new Blob([svgText(shown, caption())], { type: "image/svg+xml" })); }}>{say("asSvg")}</button>
+                <button type="button" onClick={async () => { const shown = pictures(); if (shown) download(fileName(fit, "png"), await png(shown, caption())); }}>{say("asPng")}</button>
               </>
             )}
           </Menu>
@@ -139,18 +157,24 @@ export function App({ first }: { first: Question }) {
           <Combobox
             label={say("model")}
             value={question.model}
-            shown={question.config ? say("pastedConfig") : question.command ? say("pastedCommand") : question.model}
+            shown={question.config ? say("pastedConfig") : question.model}
             options={options.models}
             hint={say("modelHint")}
             nothing={say("none")}
             onOpen={wantLists}
             onChoose={(model) => change({ model, config: "", command: "" })}
-            onType={(model) => change({ model, config: "", command: "" })}
+            onType={nameModel}
+            onPaste={(text) => {
+              if (!isNoName(text)) return false;
+              take(text);
+              return true;
+            }}
           />
           <div class="row">
             <button type="button" class="quiet paste-button" onClick={() => { setPasteRefusal(""); setPasting(true); }}>{say("paste")} …</button>
+            {question.command && <span class="kept" title={question.command}>{say("pastedCommand")}</span>}
             {(question.config || question.command) && (
-              <button type="button" class="quiet" onClick={() => change({ config: "", command: "", model: question.model || first.model })}>{say("drop")}</button>
+              <button type="button" class="quiet" onClick={() => { setTold([]); change({ config: "", command: "", model: question.model || first.model }); }}>{say("drop")}</button>
             )}
           </div>
           <div class="row wide-first">
@@ -167,7 +191,7 @@ export function App({ first }: { first: Question }) {
             <Select label={say("gpus")} value={String(question.gpus)} options={GPU_COUNTS.includes(question.gpus) ? GPU_COUNTS.map(String) : [...GPU_COUNTS, question.gpus].map(String)} onChange={(value) => change({ gpus: Number(value) })} />
           </div>
           <div class="row wide-first">
-            <Select label={say("engine")} value={question.engine} options={lists?.engines.map((engine) => engine.name) ?? [question.engine]} shown={(name) => titles[name] ?? name} onChange={(engine) => change({ engine, version: "", settings: "" })} />
+            <Select label={say("engine")} value={question.engine} options={lists?.engines.map((engine) => engine.name) ?? [question.engine]} shown={(name) => titles[name] ?? name} onChange={(engine) => change({ engine, version: "", settings: "", command: "" })} />
             <Text label={say("version")} value={question.version} hint={fit?.engine.version || say("newest")} onChange={(version) => change({ version })} />
           </div>
           <Slider invalid={say("invalidCount")} label={say("context")} hint={say("contextHint")} unit={say("tokensUnit")} value={question.context} stops={CONTEXTS} shown={tokens} onChange={(context) => change({ context })} />
@@ -181,7 +205,7 @@ export function App({ first }: { first: Question }) {
           <details open={Boolean(question.settings || question.util || question.price)}>
             <summary>{say("more")}</summary>
             <div class="row">
-              <Text label={say("util")} value={question.util} hint="0.9" onChange={(util) => change({ util: Number(util) > 0 ? util : "" })} />
+              <Text label={say("util")} value={question.util} hint={shareOf(fit)} onChange={(util) => change({ util: Number(util) > 0 ? util : "" })} />
               <Text label={say("price")} value={question.price} hint="2.50" onChange={(price) => change({ price: Number(price) > 0 ? price : "" })} />
             </div>
             <label class="field">
@@ -236,7 +260,7 @@ export function App({ first }: { first: Question }) {
               )}
               <Tabs tabs={TABS.map((id) => ({ id, label: say(`tab_${id}`) }))} chosen={question.tab} label={say("answer")} onChoose={(tab) => change({ tab })}>
                 {question.tab === "growth" && <Growth question={question} fit={fit} say={say} />}
-                {question.tab === "speed" && <SpeedPanel question={question} fit={fit} say={say} />}
+                {question.tab === "speed" && <SpeedPanel question={question} fit={fit} say={say} onChange={change} />}
                 {question.tab === "changes" && <Changes question={question} fit={fit} say={say} onApply={apply} />}
                 {question.tab === "engines" && <Engines question={question} fit={fit} say={say} titles={titles} />}
                 {question.tab === "accuracy" && <AccuracyPanel say={say} titles={titles} />}
@@ -246,7 +270,7 @@ export function App({ first }: { first: Question }) {
         </main>
       </div>
       {explained && fit && <Explaining fit={fit} question={question} wanted={explained} say={say} onClose={() => setExplained("")} />}
-      {pasting && <Paste say={say} refusal={pasteRefusal} onText={take} onClose={() => setPasting(false)} />}
+      {pasting && <Paste say={say} first={pasted} refusal={pasteRefusal} onText={take} onClose={() => setPasting(false)} />}
     </>
   );
 }
@@ -322,16 +346,25 @@ function useOptions(lists: Catalogues | null): { models: Option[] | undefined; g
         label: model.name,
         detail: `${parameters(model.parameters_total)} ${model.weights}`,
         words: [model.name, ...model.aliases].join(" ").toLowerCase(),
+        names: [model.name, ...model.aliases].map((name) => name.toLowerCase()),
       })),
       gpus: lists?.gpus.map((gpu) => ({
         value: gpu.key,
         label: gpu.name.replace(/^NVIDIA /, ""),
         detail: `${Math.round(gpu.memory_bytes / 2 ** 30)} GiB`,
         words: [gpu.key, gpu.name, gpu.vendor, ...gpu.aliases].join(" ").toLowerCase(),
+        names: [gpu.key, gpu.name, ...gpu.aliases].map((name) => name.toLowerCase()),
       })),
     }),
     [lists],
   );
+}
+
+/** The share of the memory that the engine takes unasked, as it is written in the field. */
+function shareOf(fit: Fit | null): string {
+  const names = ["gpu_memory_utilization", "mem_fraction_static", "free_gpu_memory_fraction"];
+  const found = names.map((name) => fit?.deployment[name]?.value).find((value) => typeof value === "number");
+  return found === undefined ? "" : String(Number((found as number).toPrecision(4)));
 }
 
 interface SelectProps {

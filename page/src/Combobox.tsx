@@ -9,6 +9,8 @@ export interface Option {
   detail?: string;
   /** What is searched. */
   words: string;
+  /** Whole names, lower case; who types one means this option. */
+  names: string[];
 }
 
 interface Props {
@@ -22,6 +24,8 @@ interface Props {
   /** Called with what was typed when no option has it. */
   onType?: (text: string) => void;
   onOpen: () => void;
+  /** Called with pasted text that is no name; false lets it be typed. */
+  onPaste?: (text: string) => boolean;
 }
 
 const MOST = 60;
@@ -84,6 +88,13 @@ export function Combobox(props: Props) {
           setActive(0);
           setText(event.currentTarget.value);
         }}
+        onPaste={(event) => {
+          const pasted = event.clipboardData?.getData("text") ?? "";
+          if (props.onPaste?.(pasted)) {
+            event.preventDefault();
+            setText(null);
+          }
+        }}
         onBlur={() => setText(null)}
       />
       {open && (
@@ -116,14 +127,19 @@ export function Combobox(props: Props) {
   );
 }
 
-/** Options that hold every word typed, those that begin with the first one first. */
+/** Options that hold every word typed: one of that very name first, then those that begin so. */
 function matching(options: Option[], text: string): Option[] {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const found = options.filter((option) => words.every((word) => option.words.includes(word)));
   const first = words[0];
   if (first) {
+    const whole = words.join(" ");
     const rank = (option: Option) =>
-      Number(!option.label.toLowerCase().replace(/^.*\//, "").startsWith(first));
+      option.names.includes(whole)
+        ? 0
+        : option.label.toLowerCase().replace(/^.*\//, "").startsWith(first)
+          ? 1
+          : 2;
     found.sort((one, two) => rank(one) - rank(two));
   }
   return found.slice(0, MOST);

@@ -2,7 +2,8 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import type { Fit, Line } from "./api";
-import { exactly, gib, rough } from "./format";
+import { exactly, gib, rough, size } from "./format";
+import { governing, poolRange } from "./MemoryBar";
 import { named, type Say } from "./words";
 import type { OperatorStep } from "./operators";
 
@@ -49,7 +50,7 @@ export function Explain({ fit, lines, steps, wanted, say, onClose }: Props) {
       </header>
       <div class="lines" tabIndex={0}>
         {wanted === "speed" && steps?.map((step) => <StepTable key={step.name} step={step} say={say} />)}
-        {lines?.map((line) => <LineView key={line.key} line={line} say={say} wanted={line === marked && wanted !== "speed"} depth={0} />)}
+        {lines?.map((line) => <LineView key={line.key} line={line} say={say} wanted={line === marked && wanted !== "speed"} depth={0} range={line.key === "kv_pool" ? poolRange(fit, governing(fit)) : null} />)}
         {!lines && !steps && <p>{say("working")}</p>}
         <p class="source">{fit.model.source}</p>
       </div>
@@ -57,16 +58,33 @@ export function Explain({ fit, lines, steps, wanted, say, onClose }: Props) {
   );
 }
 
-function LineView({ line, say, wanted, depth }: { line: Line; say: Say; wanted: boolean; depth: number }) {
+interface LineProps {
+  line: Line;
+  say: Say;
+  wanted: boolean;
+  depth: number;
+  /** What measurements allow, where the line itself has none. */
+  range?: [number, number] | null;
+}
+
+/** How sure a line is; parts of a line share its sureness and say nothing of their own. */
+function confidence(line: Line, range: [number, number] | null | undefined, say: Say): string {
+  if (line.confidence === "exact" && !range) return say("exact");
+  const [low, high] = range ?? [line.low_bytes, line.high_bytes];
+  return low === high ? say("estimated") : `${say("estimated")} ${gib(low)} – ${gib(high)} GiB`;
+}
+
+function LineView({ line, say, wanted, depth, range }: LineProps) {
   const values = Object.entries(line.values);
   return (
     <article class={`line depth-${Math.min(depth, 2)}${wanted ? " wanted" : ""}`}>
       <h3>
         <span>{line.key}</span>
-        <span class="number" title={exactly(line.bytes)}>{gib(line.bytes)} GiB</span>
+        <span class="number" title={exactly(line.bytes)}>{size(line.bytes)}</span>
       </h3>
       <p class="number">
-        {exactly(line.bytes)} · {line.confidence === "exact" ? say("exact") : `${say("estimated")} ${gib(line.low_bytes)} – ${gib(line.high_bytes)} GiB`}
+        {exactly(line.bytes)}
+        {depth === 0 && ` · ${confidence(line, range, say)}`}
       </p>
       {line.formula && <p class="formula">{line.formula}</p>}
       {values.length > 0 && (

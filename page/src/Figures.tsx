@@ -58,7 +58,7 @@ export function Figures({ fit, speed, speedRefusal, say, onExplain }: Props) {
       <Figure
         label={say("held")}
         value={whole(fit.requests_held)}
-        note={`${whole(Math.min(asked, fit.requests_running))} ${say("running")}${waiting ? ` · ${whole(waiting)} ${say("waiting")}` : ""}`}
+        note={`× ${tokens(fit.request_tokens)} · ${whole(Math.min(asked, fit.requests_running))} ${say("running")}${waiting ? ` · ${whole(waiting)} ${say("waiting")}` : ""}`}
         title={say("explainHint")}
         onExplain={() => onExplain("kv_request")}
       />
@@ -77,7 +77,7 @@ export function Figures({ fit, speed, speedRefusal, say, onExplain }: Props) {
           <Figure
             label={say("total")}
             value={<>{rough(speed.output_tokens_per_second.value)} <small>{say("perSecond")}</small></>}
-            note={`${say("limitedBy")} ${named(say, speed.decode.limiter)}`}
+            note={`${say("limitedBy")} ${named(say, speed.tpot_limiter ?? speed.decode.limiter)}`}
             title={say("explainHint")}
             onExplain={explainSpeed}
           />

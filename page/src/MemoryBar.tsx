@@ -25,12 +25,22 @@ export function segmentsOf(fit: Fit, rank: Rank): Segment[] {
     const range = fit.estimates[key];
     return range && range[0] !== range[1] ? range : null;
   };
+  // llama.cpp counts the driver and its libraries together, and takes nothing before it starts
+  const driver = rank.device !== undefined;
+  const before = driver ? 0 : rank.context_bytes;
+  const reserve = rank.reserve_bytes + (driver ? rank.context_bytes : 0);
+  const beside = ranged("reserve_bytes");
   const parts: Segment[] = [
-    { key: "context", word: "seg_context", bytes: rank.context_bytes, range: null },
+    { key: "context", word: "seg_context", bytes: before, range: null },
     { key: "weights", word: "seg_weights", bytes: rank.weights_bytes, range: null },
     { key: "activation", word: "seg_activation", bytes: rank.activation_peak_bytes, range: ranged("activation_peak_bytes") },
     { key: "graphs", word: "seg_graphs", bytes: rank.cuda_graph_bytes, range: ranged("cuda_graph_bytes") },
-    { key: "reserve", word: "seg_reserve", bytes: rank.reserve_bytes, range: ranged("reserve_bytes") },
+    {
+      key: "reserve",
+      word: driver ? "seg_driver" : "seg_reserve",
+      bytes: reserve,
+      range: beside && [beside[0] + reserve - rank.reserve_bytes, beside[1] + reserve - rank.reserve_bytes],
+    },
     { key: "buffers", word: "seg_buffers", bytes: rank.buffers_bytes, range: null },
     { key: "kv", word: "seg_kv", bytes: rank.kv_pool_bytes, range: poolRange(fit, rank) },
   ];
@@ -44,7 +54,7 @@ export function segmentsOf(fit: Fit, rank: Rank): Segment[] {
 }
 
 /** The pool if the estimates err together as far as they were measured to. */
-function poolRange(fit: Fit, rank: Rank): [number, number] | null {
+export function poolRange(fit: Fit, rank: Rank): [number, number] | null {
   const [low, high] = fit.estimates.kv_pool_tokens ?? [0, 0];
   if (low === high || !fit.kv_pool_tokens) return null;
   const each = rank.kv_pool_bytes / fit.kv_pool_tokens;
@@ -67,7 +77,10 @@ export function MemoryBar({ fit, say, onExplain }: Props) {
     <section class="memory" aria-label={say("perGpu")}>
       <header>
         <h2>{fit.ranks.length > 1 ? say("ofStage") : say("perGpu")}</h2>
-        <span class="number">{gib(rank.total_bytes)} GiB</span>
+        <span class="number">
+          {rank.budget_bytes > 0 && rank.budget_bytes < rank.total_bytes && `${say("budget")} ${gib(rank.budget_bytes)} · `}
+          {gib(rank.total_bytes)} GiB
+        </span>
       </header>
       <svg id="memory-bar" class="bar" viewBox="0 0 1000 44" preserveAspectRatio="none" role="img" aria-label={segments.map((segment) => `${say(segment.word)} ${gib(segment.bytes)} GiB`).join(", ")}>
         <defs>

@@ -5,14 +5,17 @@ import type { Say } from "./words";
 
 interface Props {
   say: Say;
+  /** What was pasted before. */
+  first: string;
   refusal: string;
-  onText: (text: string) => void;
+  onText: (text: string, service: string) => void;
   onClose: () => void;
 }
 
-export function Paste({ say, refusal, onText, onClose }: Props) {
+export function Paste({ say, first, refusal, onText, onClose }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
-  const [text, setText] = useState("");
+  const [text, setText] = useState(first);
+  const [service, setService] = useState("");
   useEffect(() => {
     const shown = dialog.current;
     if (shown && !shown.open) shown.showModal();
@@ -27,9 +30,15 @@ export function Paste({ say, refusal, onText, onClose }: Props) {
       </header>
       <p>{say("pasteHint")}</p>
       <textarea aria-label={say("paste")} rows={12} spellcheck={false} value={text} onInput={(event) => setText(event.currentTarget.value)} />
+      {(service || refusal.includes("--service")) && (
+        <label class="field service">
+          <span>{say("service")}</span>
+          <input type="text" value={service} onInput={(event) => setService(event.currentTarget.value)} />
+        </label>
+      )}
       {refusal && <p class="refusal" role="alert">{refusal}</p>}
       <footer>
-        <button type="button" class="primary" disabled={!text.trim()} onClick={() => onText(text)}>
+        <button type="button" class="primary" disabled={!text.trim()} onClick={() => onText(text, service.trim())}>
           {say("use")}
         </button>
       </footer>

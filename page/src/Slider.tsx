@@ -1,6 +1,6 @@
 // A slider over round numbers, with a field beside it for any other.
 
-import { useId, useState } from "preact/hooks";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 interface Props {
   label: string;
@@ -23,6 +23,11 @@ export function Slider({ label, hint, unit, invalid, value, stops, shown, onChan
       Math.abs(Math.log(stop / value)) < Math.abs(Math.log((stops[best] ?? 1) / value)) ? index : best,
     0,
   );
+  const field = useRef<HTMLInputElement>(null);
+  const editing = typed !== null;
+  useLayoutEffect(() => {
+    if (editing) field.current?.select();
+  }, [editing]);
   const drop = () => {
     setTyped(null);
     setWrong(false);
@@ -47,6 +52,7 @@ export function Slider({ label, hint, unit, invalid, value, stops, shown, onChan
         value={typed ?? shown(value)}
         aria-invalid={wrong}
         title={wrong ? invalid : undefined}
+        ref={field}
         onFocus={() => typed === null && setTyped(String(value))}
         onClick={(event) => event.currentTarget.select()}
         onInput={(event) => setTyped(event.currentTarget.value)}

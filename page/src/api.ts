@@ -94,6 +94,21 @@ export interface SpeedPoint {
   regime?: string;
 }
 
+interface Reach {
+  concurrency: number;
+  cautious: number;
+  hopeful: number;
+  binds: string[];
+  bound_by: string | null;
+}
+
+export interface Objectives {
+  met: boolean;
+  load: Reach;
+  batch: Reach;
+  unmet: { objective: string; alone_seconds: Ranged; floor_seconds: number; floor_by: string }[];
+}
+
 export interface Speed extends SpeedPoint {
   verdict: string;
   reason: string | null;
@@ -101,6 +116,8 @@ export interface Speed extends SpeedPoint {
   decode: { limiter: string; shares: Record<string, number> };
   warnings: string[];
   points?: SpeedPoint[];
+  objectives?: Objectives | null;
+  tpot_limiter?: string;
 }
 
 export interface SweepPoint {

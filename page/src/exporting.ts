@@ -48,13 +48,14 @@ export function markdown(fit: Fit, speed: Speed | null, say: Say, address: strin
 
 const cell = (text: string): string => text.replace(/[<>|]/g, (mark) => `\\${mark}`);
 
+const CAPTION = 26;
 const DRAWN = [
   "fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "fill-opacity",
   "font-family", "font-size", "font-weight", "text-anchor",
 ];
 
 /** A picture on the page as a file of its own, its styles written into it. */
-export function svgText(shown: SVGSVGElement): string {
+export function svgText(shown: SVGSVGElement, caption: string): string {
   const copy = shown.cloneNode(true) as SVGSVGElement;
   const pairs = [...shown.querySelectorAll<SVGElement>("*")].map((one, index) => [
     one,
@@ -68,18 +69,27 @@ export function svgText(shown: SVGSVGElement): string {
   const box = shown.viewBox.baseVal;
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   copy.setAttribute("width", String(box.width));
-  copy.setAttribute("height", String(box.height));
+  copy.setAttribute("height", String(box.height + CAPTION));
+  copy.setAttribute("viewBox", `0 ${-CAPTION} ${box.width} ${box.height + CAPTION}`);
+  copy.setAttribute("preserveAspectRatio", "none");
   const ground = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-  ground.setAttribute("width", "100%");
-  ground.setAttribute("height", "100%");
+  ground.setAttribute("y", String(-CAPTION));
+  ground.setAttribute("width", String(box.width));
+  ground.setAttribute("height", String(box.height + CAPTION));
   ground.setAttribute("fill", getComputedStyle(document.body).backgroundColor);
-  copy.prepend(ground);
+  const words = document.createElementNS("http://www.w3.org/2000/svg", "text");
+  const style = getComputedStyle(document.body);
+  for (const [name, value] of Object.entries({ x: "4", y: "-9", fill: style.color, "font-family": style.fontFamily, "font-size": "12" })) {
+    words.setAttribute(name, value);
+  }
+  words.textContent = caption;
+  copy.prepend(ground, words);
   return new XMLSerializer().serializeToString(copy);
 }
 
-export async function png(shown: SVGSVGElement): Promise<Blob> {
+export async function png(shown: SVGSVGElement, caption: string): Promise<Blob> {
   const picture = new Image();
-  picture.src = URL.createObjectURL(new Blob([svgText(shown)], { type: "image/svg+xml" }));
+  picture.src = URL.createObjectURL(new Blob([svgText(shown, caption)], { type: "image/svg+xml" }));
   await picture.decode();
   const canvas = document.createElement("canvas");
   canvas.width = picture.width * 2;

@@ -9,6 +9,12 @@ export const gib = (bytes: number): string => {
   return size.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 };
 
+/** GiB, or a smaller unit for what that would show as nothing. */
+export const size = (bytes: number): string => {
+  if (Math.abs(bytes) >= GIB / 100 || bytes === 0) return `${gib(bytes)} GiB`;
+  return Math.abs(bytes) >= 2 ** 20 ? `${rough(bytes / 2 ** 20)} MiB` : `${rough(bytes / 1024)} KiB`;
+};
+
 /** Three significant digits. */
 export const rough = (value: number): string =>
   value >= 1000 ? whole(Number(value.toPrecision(3))) : String(Number(value.toPrecision(3)));

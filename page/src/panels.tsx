@@ -54,13 +54,16 @@ export function Growth({ question, fit, say }: Props) {
       {refusal && <p class="refusal">{refusal}</p>}
       <div ref={place}>
       {ready && width > 0 && by === "concurrency" && <GrowthByConcurrency fit={answer.fit} points={answer.points} width={width} say={say} />}
+      {ready && by === "concurrency" && <p class="caption">{say("growthCaption")}</p>}
       {ready && width > 0 && by === "context" && <GrowthByContext fit={answer.fit} points={answer.points} width={width} say={say} />}
       </div>
     </>
   );
 }
 
-export function SpeedPanel({ question, fit, say }: Props) {
+type OnChange = (change: Partial<Question>) => void;
+
+export function SpeedPanel({ question, fit, say, onChange }: Props & { onChange: OnChange }) {
   const [place, width] = useWidth();
   const top = 2 ** Math.ceil(Math.log2(Math.max(16, Math.min(fit.requests_held, 1024), question.concurrency)));
   const body = { ...speedBody(question), sweep: `concurrency=1..${top}` };
@@ -72,6 +75,7 @@ export function SpeedPanel({ question, fit, say }: Props) {
   const points = answer?.points ?? [];
   return (
     <>
+      <ObjectivesRow question={question} say={say} onChange={onChange} />
       {(refusal || answer?.reason) && <p class="refusal">{refusal || answer?.reason}</p>}
       {!answer && !refusal && <p>{say("working")}</p>}
       <div ref={place}>
@@ -84,6 +88,44 @@ export function SpeedPanel({ question, fit, say }: Props) {
         </>
       )}
     </>
+  );
+}
+
+/** The largest load under the objectives that are given. */
+function ObjectivesRow({ question, say, onChange }: { question: Question; say: Say; onChange: OnChange }) {
+  const { tpot, ttft } = question;
+  const body = { ...speedBody(question), ...(tpot ? { tpot } : {}), ...(ttft ? { ttft } : {}) };
+  const { answer, refusal } = useAnswer(
+    tpot || ttft ? JSON.stringify(body) : "",
+    (signal) => ask<Speed>("speed", body, signal),
+    { delay: SETTLED, unreachable: say("unreachable") },
+  );
+  const found = tpot || ttft ? answer?.objectives : null;
+  const [missed] = found?.unmet ?? [];
+  return (
+    <div class="objectives">
+      <label class="field">
+        <span>{say("tpotObjective")}</span>
+        <input type="text" value={tpot} placeholder="50ms" onChange={(event) => onChange({ tpot: event.currentTarget.value.trim() })} />
+      </label>
+      <label class="field">
+        <span>{say("ttftObjective")}</span>
+        <input type="text" value={ttft} placeholder="2s" onChange={(event) => onChange({ ttft: event.currentTarget.value.trim() })} />
+      </label>
+      <p role="status">
+        {refusal && (tpot || ttft) && <span class="refusal">{refusal}</span>}
+        {found?.met && (
+          <>
+            {say("largest")}: <b class="number">{whole(found.load.concurrency)}</b>{" "}
+            <small class="number">
+              {whole(found.load.cautious)} – {whole(found.load.hopeful)}
+            </small>
+            {found.load.bound_by && ` · ${say("boundBy")} ${named(say, found.load.bound_by)}`}
+          </>
+        )}
+        {missed && `${say("outOfReach")}: ${seconds(missed.alone_seconds.value)}`}
+      </p>
+    </div>
   );
 }
 
@@ -148,25 +190,25 @@ export function Changes({ question, fit, say, onApply }: Props & { onApply: (cha
         <table>
           <thead>
             <tr>
+              <th />
               <th scope="col">{say("change")}</th>
               <th scope="col">{say("pool")} ({say("tokensUnit")})</th>
               <th scope="col">{say("held")}</th>
               <th scope="col">{say("gpus")}</th>
               <th scope="col">{say("costs")}</th>
-              <th />
             </tr>
           </thead>
           <tbody>
             {changes.map((change) => (
               <tr key={change.flags}>
+                <td>
+                  <button type="button" onClick={() => onApply(change)}>{say("apply")}</button>
+                </td>
                 <th scope="row"><code>{change.flags}</code></th>
                 <td class="number">{whole(change.kv_pool_tokens)}</td>
                 <td class="number">{whole(change.requests_running)} × {tokens(change.request_tokens)}</td>
                 <td class="number">{change.gpus}</td>
                 <td>{change.price}</td>
-                <td>
-                  <button type="button" onClick={() => onApply(change)}>{say("apply")}</button>
-                </td>
               </tr>
             ))}
           </tbody>
@@ -251,18 +293,23 @@ async function beside(question: Question, signal: AbortSignal): Promise<Beside> 
   return found;
 }
 
+interface Errors {
+  engine: string | null;
+  quantity: string;
+  n: number;
+  median_abs_pct: number;
+  p90_abs_pct: number;
+  worst_abs_pct?: number;
+}
+
 interface Accuracy {
   num_rows: number;
   outcomes: { n: number; foreseen: number };
-  by_quantity: {
-    engine: string;
-    quantity: string;
-    n: number;
-    median_abs_pct: number;
-    p90_abs_pct: number;
-    worst_abs_pct: number;
-  }[];
+  by_quantity: Errors[];
+  speeds?: Errors[];
 }
+
+const MAIN = ["kv_tokens", "weights_gib", "activation_gib", "graph_gib", "k_mib", "kv_total_mib"];
 
 export function AccuracyPanel({ say, titles }: { say: Say; titles: Record<string, string> }) {
   const { answer, refusal } = useAnswer("accuracy", () => fetched<Accuracy>("accuracy"), {
@@ -270,38 +317,59 @@ export function AccuracyPanel({ say, titles }: { say: Say; titles: Record<string
   });
   if (refusal) return <p class="refusal">{refusal}</p>;
   if (!answer) return <p>{say("working")}</p>;
+  const main = answer.by_quantity.filter((group) => MAIN.includes(group.quantity));
   return (
     <>
       <p>{say("accuracyLead")}</p>
       <p>
         {say("foreseen")}: <b class="number">{answer.outcomes.foreseen} / {answer.outcomes.n}</b>
       </p>
-      <div class="scroll" tabIndex={0}>
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">{say("engine")}</th>
-              <th scope="col">{say("quantity")}</th>
-              <th scope="col">{say("rows")}</th>
-              <th scope="col">{say("median")}</th>
-              <th scope="col">{say("p90")}</th>
-              <th scope="col">{say("worst")}</th>
-            </tr>
-          </thead>
-          <tbody>
-            {answer.by_quantity.map((group) => (
-              <tr key={`${group.engine} ${group.quantity}`}>
-                <th scope="row">{titles[group.engine] ?? group.engine}</th>
-                <td><code>{group.quantity}</code></td>
-                <td class="number">{group.n}</td>
-                <td class="number">{group.median_abs_pct.toFixed(2)}%</td>
-                <td class="number">{group.p90_abs_pct.toFixed(2)}%</td>
-                <td class="number">{group.worst_abs_pct.toFixed(2)}%</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <ErrorTable groups={main} say={say} titles={titles} />
+      {answer.speeds && <ErrorTable groups={answer.speeds} say={say} titles={titles} caption={say("speedErrors")} />}
+      <details>
+        <summary>{say("all")}</summary>
+        <ErrorTable groups={answer.by_quantity} say={say} titles={titles} />
+      </details>
     </>
+  );
+}
+
+interface ErrorTableProps {
+  groups: Errors[];
+  say: Say;
+  titles: Record<string, string>;
+  caption?: string;
+}
+
+function ErrorTable({ groups, say, titles, caption }: ErrorTableProps) {
+  const percent = (value: number | undefined) => (value === undefined ? "" : `${value.toFixed(value < 10 ? 2 : 0)}%`);
+  return (
+    <div class="scroll" tabIndex={0}>
+      <table>
+        {caption && <caption>{caption}</caption>}
+        <thead>
+          <tr>
+            <th scope="col">{say("engine")}</th>
+            <th scope="col">{say("quantity")}</th>
+            <th scope="col">{say("rows")}</th>
+            <th scope="col">{say("median")}</th>
+            <th scope="col">{say("p90")}</th>
+            <th scope="col">{say("worst")}</th>
+          </tr>
+        </thead>
+        <tbody>
+          {groups.map((group) => (
+            <tr key={`${group.engine} ${group.quantity}`}>
+              <th scope="row">{titles[group.engine ?? ""] ?? group.engine}</th>
+              <td><code>{group.quantity}</code></td>
+              <td class="number">{group.n}</td>
+              <td class="number">{percent(group.median_abs_pct)}</td>
+              <td class="number">{group.n > 2 ? percent(group.p90_abs_pct) : ""}</td>
+              <td class="number">{percent(group.worst_abs_pct)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
   );
 }

@@ -20,6 +20,9 @@ export interface Question {
   kv: string;
   util: string;
   price: string;
+  /** Objectives, as `50ms` and `2s`; empty for none. */
+  tpot: string;
+  ttft: string;
   /** Further settings of the engine, as `name=value` lines. */
   settings: string;
   tab: string;
@@ -42,13 +45,15 @@ export const DEFAULT: Question = {
   kv: "",
   util: "",
   price: "",
+  tpot: "",
+  ttft: "",
   settings: "",
   tab: "growth",
   language: "en",
 };
 
 const PLAIN: (keyof Question)[] = [
-  "model", "gpu", "engine", "version", "weights", "kv", "util", "price", "settings", "tab",
+  "model", "gpu", "engine", "version", "weights", "kv", "util", "price", "tpot", "ttft", "settings", "tab",
 ];
 const COUNTS: (keyof Question)[] = ["gpus", "context", "input", "output", "concurrency"];
 const MAX_COUNT = 2 ** 30;
@@ -106,22 +111,27 @@ export function changed(question: Question, change: Partial<Question>): Question
   return next;
 }
 
-/** The body of POST /v1/fit and /v1/speed. */
+/** The body of POST /v1/fit and /v1/speed; beside a pasted command, the fields go before it. */
 export function bodyOf(question: Question): Record<string, unknown> {
-  const body: Record<string, unknown> = { gpu: question.gpu, language: question.language };
-  if (question.command) body.command = question.command;
+  const body: Record<string, unknown> = {
+    gpu: question.gpu,
+    gpus: question.gpus,
+    context: question.context,
+    language: question.language,
+    request_tokens: question.input + question.output,
+    concurrency: question.concurrency,
+  };
   if (question.config) body.config = question.config;
-  if (!question.command && !question.config) body.model = question.model;
-  if (!question.command) {
+  if (question.command) {
+    body.command = question.command;
+    if (question.version) body.engine = `${question.engine}@${question.version}`;
+  } else {
+    if (!question.config) body.model = question.model;
     body.engine = question.version ? `${question.engine}@${question.version}` : question.engine;
-    body.context = question.context;
   }
-  if (question.gpus > 1 || !question.command) body.gpus = question.gpus;
-  body.request_tokens = question.input + question.output;
-  body.concurrency = question.concurrency;
   for (const name of ["weights", "kv"] as const) if (question[name]) body[name] = question[name];
   if (question.util) body.util = Number(question.util);
-  const settings = settingsOf(question.settings);
+  const settings = question.command ? {} : settingsOf(question.settings);
   if (Object.keys(settings).length) body.settings = settings;
   return body;
 }

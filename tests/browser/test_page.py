@@ -172,6 +172,61 @@ def test_what_is_pasted_is_read(visit: Visit, text: str, shown: str) -> None:
     assert verdict(page) == said
 
 
+def test_a_pasted_command_fills_the_fields_which_then_drive_the_answer(visit: Visit) -> None:
+    page = visit.go()
+    model = page.get_by_role("combobox", name="Model", exact=True)
+    model.click()
+    page.evaluate(
+        """text => {
+            const transfer = new DataTransfer();
+            transfer.setData("text", text);
+            document.activeElement.dispatchEvent(new ClipboardEvent(
+                "paste", {clipboardData: transfer, bubbles: true, cancelable: true}));
+        }""",
+        "vllm serve Qwen/Qwen3-32B -tp 2 --max-model-len 16k --gpu-memory-utilization 0.85",
+    )
+    expect(model).to_have_value("Qwen/Qwen3-32B")
+    visit.settled()
+    longest = page.get_by_role("textbox", name="Longest request, tokens")
+    assert longest.input_value() == "16,000"
+    assert page.get_by_label("Count").input_value() == "2"
+    command = page.locator(".launch code")
+    expect(command).to_contain_text("--gpu-memory-utilization 0.85")
+    page.get_by_label("Count").select_option("4")
+    longest.focus()
+    page.keyboard.type("4k")
+    page.keyboard.press("Enter")
+    visit.settled()
+    expect(command).to_contain_text("--tensor-parallel-size 4")
+    expect(command).to_contain_text("--max-model-len 4096")
+
+
+def test_a_choice_of_services_is_asked_for(visit: Visit) -> None:
+    page = visit.go()
+    page.get_by_role("button", name="Paste or drop …").click()
+    text = (
+        "services:\n  llm: {image: vllm/vllm-openai, command: --model Qwen/Qwen3-8B}\n"
+        "  other: {image: vllm/vllm-openai, command: --model Qwen/Qwen3-14B}\n"
+    )
+    page.get_by_role("textbox", name="Paste or drop").fill(text)
+    page.get_by_role("button", name="Use it").click()
+    expect(page.get_by_role("alert")).to_contain_text("2 engines are started")
+    page.get_by_role("textbox", name="Service").fill("other")
+    page.get_by_role("button", name="Use it").click()
+    expect(page.get_by_role("combobox", name="Model", exact=True)).to_have_value("Qwen/Qwen3-14B")
+
+
+def test_objectives_give_the_largest_load(visit: Visit) -> None:
+    page = visit.go("?tab=speed")
+    objective = page.get_by_role("textbox", name="Each next token, at most")
+    objective.fill("50ms")
+    objective.press("Enter")
+    expect(page.get_by_role("tabpanel")).to_contain_text("Largest load")
+    objective.fill("1ms")
+    objective.press("Enter")
+    expect(page.get_by_role("tabpanel")).to_contain_text("Out of reach")
+
+
 def test_a_dropped_file_is_read(visit: Visit) -> None:
     page = visit.go()
     page.evaluate(

@@ -67,8 +67,8 @@ class ModelFinder:
         near = ", ".join(catalogue.nearest(name))
         hint = f"; near it: {near}" if near else ""
         raise ModelError(
-            f"model is {name!r}, which is not in the catalogue{hint}; choose one of GET "
-            f"/v1/models, or give its config.json as config"
+            f"model is {name!r}, which is not in the catalogue{hint}; choose a listed one, or give "
+            f"its config.json"
         )
 
 

@@ -173,7 +173,8 @@ class ReadQuestion(_Question):
     """What a dropped or pasted text is: a config.json, a command or an engine's log."""
 
     text: str = Field(min_length=1, max_length=12 * 2**20)
-    name: str = Field("", max_length=200, description="Name of the file, when it had one.")
+    service: Name | None = Field(None, description="Which service of a compose file or manifest.")
+    gpu: Name | None = Field(None, description="GPU of a log that names none.")
 
 
 class ValidateQuestion(_Question):
