@@ -310,6 +310,7 @@ def fit(
     if (
         settings is None
         and count
+        and count > 1
         and not {"tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"}
         & {*given, *engine_settings}
     ):
