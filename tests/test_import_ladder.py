@@ -21,7 +21,7 @@ LADDER = (
     {"engines"},
     {"performance"},
     {"fitting", "serving_drafting", "profiles"},
-    {"growth", "serving_terms", "step_ledger", "profile_files"},
+    {"borderline", "growth", "serving_terms", "step_ledger", "profile_files"},
     {"serving_speed"},
     {"serving"},
     {"calibrating", "objectives"},

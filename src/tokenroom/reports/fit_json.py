@@ -14,6 +14,7 @@ from dataclasses import asdict, fields
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
+from tokenroom.borderline import borderline
 from tokenroom.engines.policy import Change
 from tokenroom.fitting import FitResult
 from tokenroom.growth import SweepPoint
@@ -24,7 +25,7 @@ from tokenroom.reports.messages import Language, change_price, notice_text, refu
 if TYPE_CHECKING:
     from tokenroom.serving_speed import ServingSpeed
 
-SCHEMA_VERSION: Final = "1.5"
+SCHEMA_VERSION: Final = "1.6"
 
 
 def fit_json(
@@ -46,11 +47,13 @@ def fit_json(
     """
     deployment, plan = result.deployment, result.plan
     spec = deployment.spec
+    end = borderline(result)
     data: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "verdict": result.verdict,
         "reason": None if plan.refusal is None else refusal_text(plan.refusal, language),
         "cause": None if plan.refusal is None else plan.refusal.cause,
+        "borderline": None if end is None else asdict(end),
         "engine": {"name": deployment.engine, "version": deployment.version},
         "model": {
             "name": spec.name,
@@ -59,6 +62,7 @@ def fit_json(
             "parameters_active": spec.parameters_active,
             "weights_bytes": result.weights_bytes,
             "quantization": spec.quantization,
+            "layout": spec.layout,
             "source": spec.source,
         },
         "hardware": {

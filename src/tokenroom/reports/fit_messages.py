@@ -52,9 +52,33 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "{name} {max_num_seqs} is the limit, the pool itself would hold {held}",
         "受 {name} {max_num_seqs} 限制；KV 池本身可容纳 {held} 个",
     ),
+    "fit.borderline.may_start": (
+        "The verdict lies within the range of the estimates: it may start, with up to about "
+        "{tokens} tokens of KV cache",
+        "该结论处于估计值的误差范围之内：也可能启动，KV 缓存至多约 {tokens} 个 token",
+    ),
+    "fit.borderline.may_not_start": (
+        "The verdict lies within the range of the estimates: it may not start",
+        "该结论处于估计值的误差范围之内：也可能无法启动",
+    ),
+    "fit.borderline.may_run_less": (
+        "The verdict lies within the range of the estimates: it may run only about {requests} of "
+        "the {asked} requests at once",
+        "该结论处于估计值的误差范围之内：{asked} 个请求中可能只有约 {requests} 个能同时运行",
+    ),
+    "fit.borderline.may_run_all": (
+        "The verdict lies within the range of the estimates: it may run all {asked} requests at "
+        "once",
+        "该结论处于估计值的误差范围之内：{asked} 个请求也可能全部同时运行",
+    ),
     "fit.longest": (
         "The longest {name} that fits: {longest} tokens",
         "放得下的最大 {name}：{longest} 个 token",
+    ),
+    "fit.longest_at_best": (
+        "The longest {name} that fits: {longest} tokens; within the range of the estimates up to "
+        "about {most}",
+        "放得下的最大 {name}：{longest} 个 token；在估计值的误差范围之内至多约 {most} 个",
     ),
     "fit.longest_none": (
         "No {name} starts with these settings",

@@ -12,7 +12,7 @@ from tokenroom.growth import SweepPoint
 from tokenroom.reports.console import line_spans
 from tokenroom.reports.figures import Curve
 from tokenroom.reports.fit_text import distinct_stages, stage_bar, verdict_reason
-from tokenroom.reports.messages import Language, message
+from tokenroom.reports.messages import Language, message, model_title
 from tokenroom.reports.plots import plot_curves, plot_memory_bar, usable_language
 
 _TITLE_COLUMNS: Final = 72
@@ -146,7 +146,7 @@ def _title(result: FitResult, language: Language) -> str:
     title = message(
         "fit.plot.title",
         language,
-        model=deployment.spec.name,
+        model=model_title(deployment.spec, language),
         count=deployment.node.count,
         gpu=deployment.node.accelerator.name,
         engine=engine_title(deployment.engine),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tokenroom.borderline import borderline, longest_at_best
 from tokenroom.engines.policy import Estimate, Notice, StageMemory, copies_of
 from tokenroom.engines.registry import engine_title
 from tokenroom.fitting import FitResult
@@ -17,6 +18,7 @@ from tokenroom.reports.messages import (
     Language,
     change_price,
     message,
+    model_title,
     notice_text,
     printable,
     refusal_text,
@@ -94,6 +96,8 @@ def print_fit(
     )
     colon = message("fit.colon", language)
     out.print(Paragraph(verdict + Text(colon + verdict_reason(result, language))))
+    if (doubt := _borderline_line(result, language)) is not None:
+        out.print(Paragraph(doubt))
     for remark in remarks_of(result):
         out.print(Paragraph(notice_text(remark, language)))
     for line in _room_lines(result, language):
@@ -238,7 +242,7 @@ def fit_title(result: FitResult, language: Language) -> str:
     title = message(
         "fit.title",
         language,
-        model=deployment.spec.name,
+        model=model_title(deployment.spec, language),
         count=deployment.node.count,
         gpu=deployment.node.accelerator.name,
         engine=engine_title(deployment.engine),
@@ -323,6 +327,29 @@ def verdict_reason(result: FitResult, language: Language) -> str:
     )
 
 
+def _borderline_line(result: FitResult, language: Language) -> str | None:
+    """What else the verdict may be within the range of the estimates."""
+    end = borderline(result)
+    if end is None:
+        return None
+    if result.plan.refusal is not None:
+        tokens = _about(end.kv_pool_tokens)
+        return message("fit.borderline.may_start", language, tokens=tokens)
+    if end.verdict == "does_not_fit":
+        return message("fit.borderline.may_not_start", language)
+    asked = result.requests_wanted
+    if end.verdict == "fits_with_less":
+        running = end.requests_running
+        return message("fit.borderline.may_run_less", language, requests=running, asked=asked)
+    return message("fit.borderline.may_run_all", language, asked=asked)
+
+
+def _about(tokens: int) -> int:
+    """Tokens rounded down to two figures."""
+    unit = int(10.0 ** max(0, len(str(tokens)) - 2))
+    return tokens // unit * unit
+
+
 def _is_refused_for_length(result: FitResult) -> bool:
     """The pool would hold the request; the engine does not take one of that length."""
     plan = result.plan
@@ -342,7 +369,10 @@ def _room_lines(result: FitResult, language: Language) -> Iterator[str]:
         )
     longest = result.max_model_len_that_fits
     kind = "device" if plan.stages[0].device else "fit"  # in the words of engines with devices
-    if longest:
+    if kind == "fit" and (most := longest_at_best(result)) is not None:
+        values = {"name": length_name, "longest": longest, "most": _about(most)}
+        yield message("fit.longest_at_best", language, **values)
+    elif longest:
         yield message(f"{kind}.longest", language, name=length_name, longest=longest)
     else:
         yield message(f"{kind}.longest_none", language, name=length_name)

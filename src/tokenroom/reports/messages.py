@@ -23,10 +23,11 @@ from tokenroom.reports.serve_messages import SERVE_MESSAGES
 from tokenroom.reports.speed_messages import SPEED_MESSAGES
 from tokenroom.reports.validation_messages import VALIDATION_MESSAGES
 from tokenroom.reports.workload_messages import WORKLOAD_MESSAGES
-from tokenroom.units import format_gib
+from tokenroom.units import GIB, format_bytes, format_gib
 
 if TYPE_CHECKING:
     from tokenroom.engines.policy import Change, Notice, Refusal
+    from tokenroom.models.spec import ModelSpec
 
 
 def printable(text: str) -> str:
@@ -72,6 +73,7 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "cli.interrupted": ("tokenroom: interrupted", "tokenroom：已中断"),
     "unknown": ("unknown", "未知"),
+    "model.in_layout": ("{model} in {layout}", "{model}（{layout}）"),
     "gpus.none": ("No GPU matches {words!r}.", "没有与 {words!r} 匹配的 GPU。"),
     "gpus.key": ("\nGPU", "\nGPU"),
     "gpus.memory": ("Memory\nGiB", "显存\nGiB"),
@@ -156,6 +158,13 @@ def message(key: str, language: Language, **values: object) -> str:
     return text if language is Language.CHINESE else _singular(text)
 
 
+def model_title(spec: ModelSpec, language: Language) -> str:
+    """A model's name with the layout that its weights were supposed to have."""
+    if spec.layout is None or spec.name.endswith(f"@{spec.layout}"):
+        return spec.name
+    return message("model.in_layout", language, model=spec.name, layout=spec.layout)
+
+
 def notice_text(notice: Notice, language: Language) -> str:
     """A notice as a sentence."""
     return message(f"notice.{notice.key}", language, **notice.values)
@@ -203,6 +212,9 @@ def language_of(environment: Mapping[str, str]) -> Language:
     return Language.ENGLISH
 
 
+_SMALLEST_GIB: Final = 0.01 * GIB
+"""What is less would show as 0.00 GiB or nearly so."""
+
 _ONE: Final = r"(?<![\w.,-])1 "
 _NOUNS: Final = re.compile(
     rf"{_ONE}(token|request|block|sequence|layer|GPU|cell|slot|item|cop(?=ies))(?:s|ies)\b"
@@ -225,5 +237,5 @@ def _written(name: str, value: object, language: Language) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     if name.endswith("_bytes"):
-        return format_gib(value)
+        return format_gib(value) if abs(value) >= _SMALLEST_GIB else format_bytes(round(value))
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tokenroom.engines.registry import engine_title
 from tokenroom.regimes import Regimes
-from tokenroom.reports.messages import Language, message
+from tokenroom.reports.messages import Language, message, model_title
 from tokenroom.reports.plots import plot_tradeoff, usable_language
 from tokenroom.reports.speed_text import regime_span_text
 from tokenroom.serving_speed import ServingSpeed
@@ -26,7 +26,7 @@ def plot_speed_sweep(
     title = message(
         "fit.plot.title",
         language,
-        model=deployment.spec.name,
+        model=model_title(deployment.spec, language),
         count=deployment.node.count,
         gpu=deployment.node.accelerator.name,
         engine=engine_title(deployment.engine),

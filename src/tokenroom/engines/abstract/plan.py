@@ -187,15 +187,16 @@ def refusal_of(plan: AbstractPlan) -> Refusal | None:
                 available_bytes=stage.total_bytes,
             )
     stage = plan.stages[plan.governing]
+    resolved: Resolved = plan.deployment.resolved
+    needed = plan.kv_bytes_of(resolved.allocator.max_tokens)
     if stage.available_bytes <= 0:
         return Refusal(
             cause="no_room_for_kv",
             phase="kv_init",
             needed_bytes=stage.budget_bytes - stage.available_bytes,
             available_bytes=stage.budget_bytes,
+            values={"request_bytes": needed},
         )
-    resolved: Resolved = plan.deployment.resolved
-    needed = plan.kv_bytes_of(resolved.allocator.max_tokens)
     if needed > stage.available_bytes:
         return Refusal(
             cause="kv_below_one_request",

@@ -257,13 +257,16 @@ def _refusal(
                 values={"phase": stage.activation.phase},
             )
     if not kv.fits:
-        tightest = min(stages, key=lambda stage: stage.available_bytes)
+        tightest = stages[kv.deciding_stage]
         if kv.checked_bytes <= 0:
+            block_bytes = kv.layout.stage_block_bytes[kv.deciding_stage]
             return Refusal(
                 cause="no_room_for_kv",
                 phase="kv_init",
-                needed_bytes=tightest.budget_bytes - tightest.available_bytes,
+                # One block at least, beside the null block where one is set aside.
+                needed_bytes=tightest.budget_bytes - kv.checked_bytes + block_bytes,
                 available_bytes=tightest.budget_bytes,
+                values={"request_bytes": kv.needed_bytes - block_bytes},
             )
         return Refusal(
             cause="kv_below_one_request",
