@@ -15,7 +15,7 @@ from tokenroom.errors import BenchmarkError, ProfileError
 from tokenroom.fitting import FitResult
 from tokenroom.performance.factors import Factors
 from tokenroom.profiles import TRANSFER, Profile, applied
-from tokenroom.serving_speed import served_by
+from tokenroom.serving_speed import served_by, speed_of
 
 FIXTURES = Path(__file__).parent / "fixtures/benchmarks"
 NOW = datetime(2026, 8, 12, 10, tzinfo=UTC)
@@ -155,7 +155,11 @@ def test_remarks_say_what_is_left_out() -> None:
     assert ("line 1", "ttft") not in kept
     assert ("line 1", "tpot") in kept
     drafted = calibrated(deployment(), "vllm_appended.json")
-    assert [remark.key for _, remark in drafted.remarks] == ["failed", "speculation"]
+    assert [remark.key for _, remark in drafted.remarks] == [
+        "failed",
+        "first_burst",
+        "speculation",
+    ]
     assert {point.place for point in drafted.profile.points} == {"line 1"}
 
 
@@ -208,3 +212,21 @@ def test_a_point_without_a_known_load_is_left_out() -> None:
     good = points_by(Factors())[0]
     found = calibrate_deployment(deployment(), of([unknown, good]), name="b", now=NOW)
     assert [remark.key for _, remark in found.remarks] == ["no_concurrency"]
+
+
+def test_the_measured_load_is_predicted_as_the_calibration_did() -> None:
+    result = deployment()
+    point = replace(
+        points_by(Factors(host=1.3))[1], clients=16, completed=64, request_rate=float("inf")
+    )
+    found = calibrate_deployment(result, of([point]), name="b", now=NOW)
+    (remark,) = (remark for _, remark in found.remarks if remark.key == "first_burst")
+    assert remark.values == {"sent": 64, "clients": 16}
+    asked = {"input_tokens": round(point.input_tokens), "output_tokens": round(point.output_tokens)}
+    same, steady = (
+        speed_of(result, concurrency=16, num_prompts=sent, profile=found.profile, **asked)
+        for sent in (64, None)
+    )
+    first = next(item for item in found.profile.points if item.figure == "ttft")
+    assert same.ttft_seconds.value == pytest.approx(first.after, rel=1e-9)
+    assert steady.ttft_seconds.value < 0.9 * first.after

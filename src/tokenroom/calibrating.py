@@ -26,7 +26,7 @@ from tokenroom.performance.load import speed as load_speed
 from tokenroom.performance.step_time import step_time
 from tokenroom.performance.work import Chunk, StepWork
 from tokenroom.profiles import PointRecord, Profile, Source
-from tokenroom.serving_speed import served_by
+from tokenroom.serving_speed import served_by, waves_of
 from tokenroom.serving_terms import Terms, terms_of
 
 _CONTRADICTION: Final = 1.25
@@ -140,7 +140,7 @@ def calibrate_deployment(
             sources=tuple(Source(file.name, file.sha256, file.title) for file in files),
             points=tuple(records),
         ),
-        remarks=tuple(remarks),
+        remarks=tuple(_told_once(remarks)),
     )
 
 
@@ -218,6 +218,10 @@ def _figures(
     seen.append(("tpot", "tpot", tpot))
     if tpot is None and point.output_tokens >= 2:
         seen.append(("throughput", "tpot", point.output_tokens_per_second))
+    waves = _waves(point)
+    if ttft and waves is not None and not point.all_at_once:
+        values = {"sent": point.completed, "clients": round(clients)}
+        said.append(Remark("first_burst", point.place, values))
     figures = []
     for what, kind, measured in seen:
         if measured:
@@ -236,24 +240,11 @@ def _served(
     result: FitResult, terms: Terms, point: MeasuredPoint, clients: float, room: int
 ) -> _Run:
     """How fast one replica serves a point's load, by the factors."""
-    waves = None
-    if point.all_at_once:
-        waves = 1
-    elif (
-        point.clients is not None
-        and point.completed is not None
-        and point.request_rate
-        in (
-            None,
-            math.inf,
-        )
-    ):
-        waves = max(1, round(point.completed / point.clients))
     load = Load(
         input_tokens=max(1, round(point.input_tokens)),
         output_tokens=max(1, round(point.output_tokens)),
         concurrency=max(1, round(clients / terms.replicas)),
-        waves=waves,
+        waves=_waves(point),
     )
     deployment = result.deployment
 
@@ -276,6 +267,27 @@ def _served(
         )
 
     return run
+
+
+def _waves(point: MeasuredPoint) -> int | None:
+    """Requests of each client where the first of all came at once; None where they did not."""
+    if point.all_at_once:
+        return 1
+    sent, clients, rate = point.completed, point.clients, point.request_rate
+    if clients is None or sent is None or rate not in (None, math.inf):
+        return None
+    return waves_of(sent, clients)
+
+
+def _told_once(remarks: Sequence[tuple[str, Remark]]) -> Iterator[tuple[str, Remark]]:
+    """The remarks, of those on first bursts the first of each file: they all say the same."""
+    told: set[str] = set()
+    for file, remark in remarks:
+        if remark.key != "first_burst":
+            yield file, remark
+        elif file not in told:
+            told.add(file)
+            yield file, remark
 
 
 def _part(run: _Run, what: str, replicas: int) -> Predict:

@@ -10,12 +10,13 @@ prompts): two objectives part ways at the first load that one keeps and the othe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from tokenroom.errors import DeploymentError, shown
+from tokenroom.performance.drafting import acceptance_of, expected_tokens
 from tokenroom.performance.floor import Floor, step_floor
 from tokenroom.performance.load import burst_ttft
 from tokenroom.performance.operators import step_operators
@@ -24,6 +25,12 @@ from tokenroom.serving_speed import MAX_CONCURRENCY, Range, ServingSpeed
 from tokenroom.step_ledger import LIMITERS
 
 Objective: TypeAlias = Literal["tpot", "ttft"]
+
+_DRAFTED: Final = (3, 5, 7)
+"""Tokens that are drafted in a row, as engines' own examples do."""
+
+_LIKELY: Final = 0.9
+"""The largest acceptance that was measured of a chain of drafts (acceptance.py: MTP)."""
 
 _ENDS: Final = (0, 2, 1)  # of a time: its estimate, its high end (cautious), its low end
 
@@ -97,6 +104,20 @@ class Burst:
     ttft_seconds: Range
 
 
+class DraftsNeeded(NamedTuple):
+    """What speculative decoding would have to yield, at least: drafting itself takes time, too.
+
+    Attributes:
+        tokens_per_step: Tokens a step.
+        drafted_tokens: Tokens drafted in a row.
+        acceptance: Share of them to be kept; None where so many drafts cannot yield it.
+    """
+
+    tokens_per_step: float
+    drafted_tokens: int
+    acceptance: float | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unmet:
     """An objective that one request alone misses.
@@ -105,13 +126,16 @@ class Unmet:
         objective: Which.
         wanted_seconds: What was asked.
         alone_seconds: What one request sees on an idle server.
-        floor: The least it could take.
+        floor: The least it could take; of a TPOT at one token a step, or where tokens are drafted
+            when all of them are kept.
+        drafts: What speculative decoding would have to yield, of a TPOT without it; else None.
     """
 
     objective: Objective
     wanted_seconds: float
     alone_seconds: Range
     floor: Floor
+    drafts: DraftsNeeded | None = None
 
     @property
     def beyond_physics(self) -> bool:
@@ -225,20 +249,9 @@ class LoadLimits:
     def _bound(self, point: ServingSpeed, binds: tuple[Objective, ...]) -> str:
         """What holds back the first load that misses, or the last that has room."""
         if not binds or ("tpot" not in binds and point.requests_waiting):
-            result = point.fit
-            held, allowed = result.requests_held, result.plan.max_num_seqs
-            return "kv_pool" if held <= allowed else "max_num_seqs"
-        shares = self._tpot_shares(point) if "tpot" in binds else point.prefill.shares
+            return point.room_limiter
+        shares = point.tpot_shares if "tpot" in binds else point.prefill.shares
         return max(LIMITERS, key=shares.__getitem__)
-
-    @staticmethod
-    def _tpot_shares(point: ServingSpeed) -> Mapping[str, float]:
-        """What takes a client's time for a token: steps with prompts, and those without."""
-        part = point.predicted.prefill_share
-        return {
-            name: part * point.prefill.shares[name] + (1 - part) * point.decode.shares[name]
-            for name in LIMITERS
-        }
 
     def _unmet(self, objective: Objective) -> Unmet:
         load = self.asked.load
@@ -261,12 +274,25 @@ class LoadLimits:
         tokens = 1
         if objective == "tpot" and terms.drafting is not None:
             tokens = terms.drafting.verified  # at best a step keeps all that it verifies
+        drafts = None
+        if objective == "tpot" and terms.drafting is None:
+            drafts = drafts_needed(alone.value / wanted)
         return Unmet(
             objective=objective,
             wanted_seconds=wanted,
             alone_seconds=alone,
             floor=floor._replace(seconds=floor.seconds / tokens),
+            drafts=drafts,
         )
+
+
+def drafts_needed(tokens_per_step: float) -> DraftsNeeded:
+    """The shortest drafts that yield so many tokens a step at an acceptance that was measured."""
+    for drafted in _DRAFTED:
+        if tokens_per_step <= expected_tokens(_LIKELY, drafted):
+            rate = acceptance_of(tokens_per_step, drafted).rate
+            return DraftsNeeded(tokens_per_step, drafted, rate)
+    return DraftsNeeded(tokens_per_step, _DRAFTED[-1], None)
 
 
 def load_limits(

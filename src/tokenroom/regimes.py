@@ -19,7 +19,7 @@ without waiting: one doubling, over which steps that hold whole chunks of prompt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, floor, log, sqrt
 from typing import Final
@@ -73,6 +73,7 @@ def regimes_of(result: ServingSpeed) -> Regimes:
     A regime ends where the slope first falls below its bound; experts that few tokens share make it
     rise again in larger loads, which stay in the later regime.
     """
+    result = replace(result, num_prompts=None)  # of a steady load, whatever was benchmarked
 
     @lru_cache(maxsize=256)
     def throughput(clients: int) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -21,19 +21,22 @@ from tokenroom.fitting import FitResult, fit
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.models.spec import ModelSpec
 from tokenroom.performance.factors import UNCALIBRATED, Factors
-from tokenroom.performance.load import Load, Speed
+from tokenroom.performance.load import Load, Speed, prompt_chunks
 from tokenroom.performance.load import speed as load_speed
-from tokenroom.performance.step_time import StepTime, operator_times
+from tokenroom.performance.step_time import StepTime, operator_times, step_time
+from tokenroom.performance.work import Chunk, StepWork
 from tokenroom.profiles import Applied, Profile, Served, applied
 from tokenroom.serving_terms import Terms, check_engine, models_speed, terms_of
-from tokenroom.step_ledger import StepLedger, step_ledger
+from tokenroom.step_ledger import LIMITERS, StepLedger, step_ledger
 from tokenroom.units import MAX_TOKENS
 
 MAX_CONCURRENCY: Final = 1_000_000
+MAX_NUM_PROMPTS: Final = 1_000_000_000
 _TOKENS: Final = 1_000_000  # the unit that output is priced by
 _SECONDS_AN_HOUR: Final = 3600
 _USUAL_TOKENS: Final = 1024 + 256
-_USUAL_CLIENTS: Final = 32
+USUAL_CLIENTS: Final = 32
+"""Clients where none are asked for, as far as they all run at once."""
 
 
 class DoesNotFitError(DeploymentError):
@@ -49,7 +52,7 @@ class DoesNotFitError(DeploymentError):
 
 
 class Range(NamedTuple):
-    """A figure and the range that measured tables support.
+    """A figure and the range that is predicted for measurements of it.
 
     Attributes:
         value: The estimate.
@@ -70,6 +73,58 @@ class Range(NamedTuple):
         return Range(dividend / self.value, dividend / self.high, dividend / self.low)
 
 
+class TokenParts(NamedTuple):
+    """What the mean time of a further token is made of, in seconds; the parts add up to it.
+
+    Attributes:
+        decode: The accelerators' part of the steps that yield it, without prompts.
+        host: The host's part of those steps.
+        prompts: What prompts of other requests add, in the same steps or between them.
+    """
+
+    decode: float
+    host: float
+    prompts: float
+
+
+class FirstParts(NamedTuple):
+    """What the mean time to the first token is made of, in seconds; the parts add up to it.
+
+    Attributes:
+        arrival: What comes before the first step: HTTP, tokenising.
+        prompt: Its own prompt, as alone on the accelerators.
+        others: What shares its steps, and prompts that go before it.
+        progress: Waiting for the step in progress, those prepared ahead and what the scheduler
+            holds back.
+        room: Waiting until another request ends.
+        burst: Its share of a benchmark's first requests, which all come at once.
+    """
+
+    arrival: float
+    prompt: float
+    others: float
+    progress: float
+    room: float
+    burst: float
+
+
+class Arrivals(NamedTuple):
+    """Requests that come at a rate, independently of answers (Poisson).
+
+    Attributes:
+        requests_per_second: The rate.
+        capacity: Requests a second that the deployment serves at most.
+    """
+
+    requests_per_second: float
+    capacity: float
+
+    @property
+    def falls_behind(self) -> bool:
+        """More come than are served, so that the queue grows for as long as they do."""
+        return self.requests_per_second > self.capacity
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ServingSpeed:
     """What clients of a deployment see.
@@ -82,6 +137,11 @@ class ServingSpeed:
         predicted: The step-time model's answer for one replica.
         price_per_gpu_hour: In USD, None when not given.
         calibration: What a profile of the machine means for it, None without one.
+        num_prompts: Requests of a benchmark in all, whose first come at once, one of each client;
+            None for a steady load.
+        arrivals: The rate at which requests come, where one was asked about; ``concurrency`` is
+            then the mean number in flight, or where they fall behind as many as run at once.
+        assumed: ``concurrency`` was not asked for.
     """
 
     fit: FitResult
@@ -91,6 +151,9 @@ class ServingSpeed:
     predicted: Speed
     price_per_gpu_hour: float | None = None
     calibration: Applied | None = None
+    num_prompts: int | None = None
+    arrivals: Arrivals | None = None
+    assumed: bool = False
 
     @property
     def factors(self) -> Factors:
@@ -140,7 +203,9 @@ class ServingSpeed:
 
     @property
     def requests_per_second(self) -> Range:
-        """Of all GPUs: clients over the time a request takes."""
+        """Of all GPUs: clients over the time a request takes, or the rate at which they come."""
+        if self.arrivals is not None and not self.arrivals.falls_behind:
+            return Range(*(self.arrivals.requests_per_second,) * 3)
         further = self.load.output_tokens - 1
         pairs = zip(self.ttft_seconds, self.tpot_seconds, strict=True)
         return Range(*(first + further * each for first, each in pairs)).over(self.concurrency)
@@ -174,6 +239,75 @@ class ServingSpeed:
         return self._ledger(self.predicted.decode)
 
     @property
+    def tpot_parts(self) -> TokenParts:
+        """What the TPOT is made of."""
+        whole, found = self.predicted.tpot_seconds, self.predicted
+        steps = whole * found.decode_share
+        host = steps * found.decode.host_seconds / found.decode.seconds
+        return TokenParts(decode=steps - host, host=host, prompts=whole - steps)
+
+    @cached_property
+    def ttft_parts(self) -> FirstParts:
+        """What the TTFT is made of."""
+        parts = self.predicted.first_token
+        own = min(parts.steps, self._own_prompt_seconds())
+        return FirstParts(
+            arrival=parts.arrival,
+            prompt=own,
+            others=parts.steps - own + parts.gathered + parts.prompts,
+            progress=parts.progress,
+            room=parts.room,
+            burst=parts.burst,
+        )
+
+    @cached_property
+    def tpot_shares(self) -> Mapping[str, float]:
+        """Of the TPOT by limiter: steps with prompts and those without, each by what it takes."""
+        part = self.predicted.prefill_share
+        return _weighted((part, self.prefill), (1 - part, self.decode))
+
+    @property
+    def tpot_limiter(self) -> str:
+        """What holds the most of the TPOT, one of :data:`tokenroom.step_ledger.LIMITERS`."""
+        return max(self.tpot_shares, key=self.tpot_shares.__getitem__)
+
+    @cached_property
+    def tpot_operators(self) -> Mapping[str, float]:
+        """Of the TPOT by operator, the largest first, both kinds of steps together."""
+        part = self.predicted.prefill_share
+        shares: dict[str, float] = {}
+        for weight, ledger in ((part, self.prefill), (1 - part, self.decode)):
+            for line in ledger.lines:
+                shares[line.name] = shares.get(line.name, 0.0) + weight * line.share
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+    @property
+    def ttft_limiter(self) -> str:
+        """What holds the most of the TTFT.
+
+        One of :data:`tokenroom.step_ledger.LIMITERS`, or where most of it is waiting until another
+        request ends, what lets no more run: ``"kv_pool"`` or ``"max_num_seqs"``.
+        """
+        parts, whole = self.predicted.first_token, self.predicted.ttft_seconds
+        if parts.room > whole / 2:
+            return self.room_limiter
+        shares = dict(
+            _weighted(
+                (parts.steps + parts.gathered + parts.prompts + parts.burst, self.prefill),
+                (parts.progress * self.predicted.prefill_share, self.prefill),
+                (parts.progress * (1 - self.predicted.prefill_share), self.decode),
+            )
+        )
+        shares["overhead"] += parts.arrival
+        return max(shares, key=shares.__getitem__)
+
+    @property
+    def room_limiter(self) -> str:
+        """What lets no more requests run: ``"kv_pool"`` or ``"max_num_seqs"``."""
+        held, allowed = self.fit.requests_held, self.fit.plan.max_num_seqs
+        return "kv_pool" if held <= allowed else "max_num_seqs"
+
+    @property
     def tables(self) -> tuple[str, ...]:
         """Every measured table that the two steps rest on, as ``accelerator: table``."""
         lines = (*self.prefill.lines, *self.decode.lines)
@@ -192,7 +326,55 @@ class ServingSpeed:
             concurrency,
             self.price_per_gpu_hour,
             self.calibration,
+            self.num_prompts,
         )
+
+    def at_rate(self, requests_per_second: float) -> ServingSpeed:
+        """The same deployment and requests, which come at a rate independently of answers.
+
+        By Little's law as many are in flight on average as of the fewest clients who send as many,
+        each after its last was answered. Arrivals that bunch have more in flight at times, which is
+        left out. Where more come than are served, the answer is that of as many as run at once.
+
+        Raises:
+            DeploymentError: ``requests_per_second`` is not a positive number.
+        """
+        rate = requests_per_second
+        number = isinstance(rate, int | float) and not isinstance(rate, bool)
+        if not number or not 0 < rate < math.inf:
+            raise DeploymentError(
+                f"requests_per_second is {shown(rate)}; give a number of requests above 0"
+            )
+        steady = replace(self, num_prompts=None)
+        full = steady.at(min(MAX_CONCURRENCY, self.fit.requests_running))
+        capacity = full.requests_per_second.value
+        if rate > capacity:
+            return replace(full, arrivals=Arrivals(rate, capacity))
+        low, high = 0, full.concurrency
+        while high - low > 1:
+            middle = (low + high) // 2
+            if steady.at(middle).requests_per_second.value < rate:
+                low = middle
+            else:
+                high = middle
+        return replace(steady.at(high), arrivals=Arrivals(rate, capacity))
+
+    def _own_prompt_seconds(self) -> float:
+        """Steps of one request's prompt alone on the accelerators."""
+        deployment, terms = self.fit.deployment, self.terms
+        size, steps = prompt_chunks(self.load.input_tokens, terms.token_budget)
+        alone = step_time(
+            deployment.spec,
+            terms.layout,
+            deployment.node.accelerator,
+            StepWork(prefill=(Chunk(size, (self.load.input_tokens - size) // 2),)),
+            engine=terms.engine,
+            kv_dtype=terms.kv_dtype,
+            cuda_graphs=terms.cuda_graphs,
+            asynchronous=terms.asynchronous,
+            factors=self.factors,
+        )
+        return steps * alone.seconds
 
     def _ledger(self, step: StepTime) -> StepLedger:
         deployment, terms = self.fit.deployment, self.terms
@@ -218,7 +400,9 @@ def speed(
     *,
     input_tokens: int = 1024,
     output_tokens: int = 256,
-    concurrency: int = 32,
+    concurrency: int | None = None,
+    num_prompts: int | None = None,
+    request_rate: float | None = None,
     gpus: int | None = None,
     engine: str = "vllm",
     tp: int | None = None,
@@ -238,7 +422,7 @@ def speed(
     profile: Profile | None = None,
     **engine_settings: Any,
 ) -> ServingSpeed:
-    """Time to first token, time per token and throughput of a deployment under a steady load.
+    """Time to first token, time per token and throughput of a deployment under a load.
 
     Args:
         model: Catalogue name, Hub id, path of a config.json, checkpoint folder or GGUF file, or a
@@ -246,7 +430,12 @@ def speed(
         gpu: Accelerator name, accelerator or node.
         input_tokens: Prompt of a request.
         output_tokens: Tokens it gets.
-        concurrency: Clients that each keep one request in flight.
+        concurrency: Clients that each keep one request in flight; 32, as far as they all run at
+            once, when not given.
+        num_prompts: Requests of a benchmark in all, whose first come at once, one of each client;
+            a steady load when not given.
+        request_rate: Requests a second that come independently of answers, in place of
+            ``concurrency``.
         gpus: How many GPUs; as many as the parallel sizes need when not given.
         engine: ``"vllm"``, ``"sglang"``, ``"tensorrt-llm"`` or ``"llama.cpp"``, with a version
             after @ when it is not the newest.
@@ -277,9 +466,12 @@ def speed(
         ("input_tokens", input_tokens, MAX_TOKENS),
         ("output_tokens", output_tokens, MAX_TOKENS),
         ("concurrency", concurrency, MAX_CONCURRENCY),
+        ("num_prompts", num_prompts, MAX_NUM_PROMPTS),
     ):
-        _check_count(name, count, most)
+        if count is not None or most == MAX_TOKENS:
+            _check_count(name, count, most)
     _check_price(price_per_gpu_hour)
+    _check_load(concurrency, num_prompts, request_rate)
     if isinstance(engine, str):
         check_engine(engine_named(engine)[0].name)
     result = fit(
@@ -300,16 +492,23 @@ def speed(
         notes=notes,
         **engine_settings,
     )
-    return speed_of(
+    found = speed_of(
         result,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         concurrency=concurrency,
+        num_prompts=num_prompts,
         acceptance=acceptance,
         host_bandwidth=host_bandwidth,
         price_per_gpu_hour=price_per_gpu_hour,
         profile=profile,
     )
+    if request_rate is not None:
+        return found.at_rate(request_rate)
+    if concurrency is None:
+        clients = min(USUAL_CLIENTS, found.fit.requests_running, num_prompts or USUAL_CLIENTS)
+        return replace(found.at(clients), assumed=True)
+    return found
 
 
 def speed_of(
@@ -318,6 +517,7 @@ def speed_of(
     input_tokens: int,
     output_tokens: int,
     concurrency: int | None = None,
+    num_prompts: int | None = None,
     acceptance: float | None = None,
     host_bandwidth: float | None = None,
     price_per_gpu_hour: float | None = None,
@@ -330,6 +530,7 @@ def speed_of(
         input_tokens: Prompt of a request.
         output_tokens: Tokens it gets.
         concurrency: Clients that each keep one request in flight; None for as many as run at once.
+        num_prompts: As for :func:`speed`.
         acceptance: As for :func:`speed`.
         host_bandwidth: As for :func:`speed`.
         price_per_gpu_hour: USD of one GPU for an hour.
@@ -359,7 +560,7 @@ def speed_of(
     if concurrency is None:
         concurrency = asked.requests_running
     calibration = None if profile is None else applied(profile, served_by(result))
-    return _served(asked, terms, load, concurrency, price_per_gpu_hour, calibration)
+    return _served(asked, terms, load, concurrency, price_per_gpu_hour, calibration, num_prompts)
 
 
 def served_by(result: FitResult) -> Served:
@@ -419,7 +620,7 @@ def usual_speed(result: FitResult) -> UsualSpeed:
             result,
             input_tokens=tokens - output_tokens,
             output_tokens=output_tokens,
-            concurrency=min(result.concurrency or _USUAL_CLIENTS, running),
+            concurrency=min(result.concurrency or USUAL_CLIENTS, running),
         )
     except TokenroomError as error:
         return UsualSpeed(None, str(error))
@@ -433,9 +634,11 @@ def _served(
     concurrency: int,
     price: float | None,
     calibration: Applied | None,
+    num_prompts: int | None = None,
 ) -> ServingSpeed:
     _check_count("concurrency", concurrency, MAX_CONCURRENCY)
-    load = replace(load, concurrency=-(-concurrency // terms.replicas))
+    waves = None if num_prompts is None else waves_of(num_prompts, concurrency)
+    load = replace(load, concurrency=-(-concurrency // terms.replicas), waves=waves)
     copies = terms.replicas * terms.layout.data_parallel_size
     deployment = result.deployment
     predicted = load_speed(
@@ -463,7 +666,20 @@ def _served(
         predicted=predicted,
         price_per_gpu_hour=price,
         calibration=calibration,
+        num_prompts=num_prompts,
     )
+
+
+def waves_of(num_prompts: int, clients: int) -> int:
+    """Requests that each client of a benchmark sends, to the nearest whole one."""
+    return max(1, round(num_prompts / clients))
+
+
+def _weighted(*parts: tuple[float, StepLedger]) -> Mapping[str, float]:
+    """Shares by limiter of several ledgers, each by its weight."""
+    return {
+        name: sum(weight * ledger.shares[name] for weight, ledger in parts) for name in LIMITERS
+    }
 
 
 def _within(predicted: Speed, calibration: Applied, *, drafted: bool) -> Speed:
@@ -487,6 +703,25 @@ def _within(predicted: Speed, calibration: Applied, *, drafted: bool) -> Speed:
 def _check_count(name: str, count: object, most: int) -> None:
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
         raise DeploymentError(f"{name} is {shown(count)}; give a whole number from 1 to {most:,}")
+
+
+def _check_load(concurrency: int | None, num_prompts: int | None, rate: float | None) -> None:
+    """Refuse two loads at once, and a benchmark with fewer requests than clients."""
+    if rate is not None and concurrency is not None:
+        raise DeploymentError(
+            "concurrency and request_rate are two loads; give clients that wait for answers, or a "
+            "rate of requests that do not"
+        )
+    if rate is not None and num_prompts is not None:
+        raise DeploymentError(
+            "num_prompts is of a benchmark whose first requests come at once and request_rate "
+            "spreads them; give one of the two"
+        )
+    if num_prompts is not None and concurrency is not None and num_prompts < concurrency:
+        raise DeploymentError(
+            f"num_prompts is {num_prompts:,} and concurrency {concurrency:,}; give at least a "
+            f"request for each client"
+        )
 
 
 def _check_price(price: object) -> None:

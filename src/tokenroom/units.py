@@ -86,6 +86,21 @@ def parse_rate(text: str, field: str) -> float:
         ) from None
 
 
+def parse_arrivals(text: str, field: str) -> float:
+    """Requests a second written as ``"5"``, ``"5/s"`` or ``"300/min"``.
+
+    Raises:
+        TokenroomError: The text is not a positive, finite rate.
+    """
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:e[-+]?[0-9]+)?)\s*(/\s*(s|min))?\s*", text, re.I)
+    value = float(match[1]) / (60 if (match[3] or "").lower() == "min" else 1) if match else 0.0
+    if not 0 < value < math.inf:
+        raise TokenroomError(
+            f"{field} is {shown(text)}; give a positive number of requests, such as 5/s or 300/min"
+        )
+    return value
+
+
 def parse_seconds(text: str, field: str) -> float:
     """Seconds written as ``"50ms"``, ``"2s"`` or ``"1 min"``.
 

@@ -1,6 +1,7 @@
 """``tokenroom speed`` as a person uses it: text, JSON, sweeps, plots, bad input."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
     data = json.loads(out)
     assert err == ""
     missed = data.get("objectives") is not None and not data["objectives"]["met"]
+    missed |= bool((data.get("arrivals") or {}).get("falls_behind"))
     assert code == (1 if missed or data["verdict"] != "fits" else 0)
     Draft202012Validator(json.loads(schema_text())).validate(data)
     return data
@@ -39,8 +41,10 @@ def test_the_answer_names_the_deployment_then_the_figures(
     for word in ("TTFT", "TPOT", "per user", "per GPU", "in all", "requests/s"):
         assert sum(word in line and "…" in line for line in lines) == 1, word
     assert "Requests that run at once: 32, and none waits." in lines
-    assert "Prefill is limited by compute" in out
-    assert "Decode is limited by memory bandwidth" in out
+    flat = " ".join(out.split())
+    assert re.search(r"Prefill steps \([\d.]+ ms each\) are limited by compute", flat)
+    assert re.search(r"Decode steps \([\d.]+ ms each\) are limited by memory bandwidth", flat)
+    assert "(assumed; --concurrency gives yours)" in flat
     assert "USD" not in out
     assert all(len(line) <= 80 for line in lines)
 
@@ -60,7 +64,7 @@ def test_chinese(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, *SMALL, "--lang", "zh", "--explain")
     assert code == 0
     assert "首 token 时间" in out
-    assert "预填充受限于算力" in out
+    assert re.search(r"预填充步（每步 [\d.]+ ms）受限于算力", out)
     assert "来源（实测算子表）" in out
 
 
@@ -311,3 +315,114 @@ def test_llama_cpp_rests_on_steps_that_were_timed(capsys: pytest.CaptureFixture[
     assert "llama-bench timed on NVIDIA GeForce RTX 3090 and its kin" in text
     assert "aiconfigurator" not in text
     assert "warning" not in text
+
+
+PCIE = ["llama-3.1-70b", "--gpu", "2xl40s", "--weights", "awq", "--context", "32k"]
+
+
+def test_what_holds_back_the_whole_tpot_is_named_beside_its_decode_steps(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = answer(capsys, *PCIE)
+    parts, tpot = data["tpot_parts"], data["tpot_seconds"]["value"]
+    assert sum(parts.values()) == pytest.approx(tpot)
+    assert parts["prompts_seconds"] > parts["decode_seconds"]
+    assert (data["decode"]["limiter"], data["tpot_limiter"]) == ("bandwidth", "communication")
+    assert next(iter(data["tpot_operators"])) == "all_reduce"
+    _, out, _ = run(capsys, *PCIE)
+    flat = " ".join(out.split())
+    assert re.search(r"prompts of other requests [\d.]+ ms \(6\d%\)", flat)
+    assert "held back most by communication. Largest parts: all_reduce" in flat
+    _, out, _ = run(capsys, *PCIE, "--lang", "zh")
+    assert "主要受限于通信" in "".join(out.split())
+
+
+def test_a_benchmark_of_few_requests_has_its_first_burst_in_the_ttft(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    steady = answer(capsys, *SMALL, "--concurrency", "16")
+    few = answer(capsys, *SMALL, "--concurrency", "16", "--num-prompts", "64")
+    many = answer(capsys, *SMALL, "--concurrency", "16", "--num-prompts", "640")
+    assert steady["ttft_parts"]["burst_seconds"] == 0
+    burst = few["ttft_seconds"]["value"] - steady["ttft_seconds"]["value"]
+    assert few["ttft_parts"]["burst_seconds"] == pytest.approx(burst)
+    assert many["ttft_parts"]["burst_seconds"] == pytest.approx(burst / 10)
+    assert few["tpot_seconds"] == steady["tpot_seconds"]
+    assert few["regimes"] == steady["regimes"]
+
+
+def test_a_rate_is_the_fewest_clients_who_send_as_many(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, *SMALL, "--rate", "300/min")
+    clients = data["concurrency"]
+    assert data["requests_per_second"]["value"] == 5
+    assert data["output_tokens_per_second"]["value"] == pytest.approx(5 * 256)
+    sent = [
+        answer(capsys, *SMALL, "--concurrency", str(count))["requests_per_second"]["value"]
+        for count in (clients - 1, clients)
+    ]
+    assert sent[0] < 5 <= sent[1]
+    _, out, _ = run(capsys, *SMALL, "--rate", "5/s")
+    assert "queues of arrivals that bunch are not in them" in " ".join(out.split())
+
+
+def test_more_than_is_served_falls_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, *SMALL, "--rate", "100")
+    assert data["arrivals"]["falls_behind"]
+    assert data["requests_per_second"]["value"] == data["arrivals"]["capacity"] < 100
+    code, out, _ = run(capsys, *SMALL, "--rate", "100")
+    assert code == 1
+    assert "FALLS BEHIND: 100 requests/s come" in out
+    assert "none waits" not in out
+    _, out, _ = run(capsys, *SMALL, "--rate", "100", "--lang", "zh")
+    assert "跟不上" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--rate", "5", "--concurrency", "8"], "--rate and --concurrency both set the load"),
+        (["--rate", "5", "--tpot", "50ms"], "--rate and --tpot and --ttft both set the load"),
+        (["--rate", "5", "--sweep", "concurrency=1..8"], "--rate and --sweep both set the load"),
+        (["--rate", "5", "--num-prompts", "64"], "--rate and --num-prompts both set the load"),
+        (["--rate", "5/h"], "5/s or 300/min"),
+        (["--rate", "0"], "5/s or 300/min"),
+        (["--num-prompts", "64", "--tpot", "50ms"], "of one benchmark"),
+        (["--num-prompts", "4", "--concurrency", "8"], "at least a request for each client"),
+        (["--num-prompts", "0"], "num_prompts is 0"),
+    ],
+)
+def test_loads_that_contradict_each_other_are_refused(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    code, _, err = run(capsys, *SMALL, *arguments)
+    assert code == 2
+    assert said in " ".join(err.split())
+
+
+def test_no_more_clients_are_assumed_than_run_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    few = [*SMALL, "--set", "max_num_seqs=4"]
+    data = answer(capsys, *few)
+    assert (data["concurrency"], data["concurrency_assumed"]) == (4, True)
+    assert data["requests_waiting"] == 0
+    _, out, _ = run(capsys, *few)
+    assert "(as many as run at once; --concurrency gives yours)" in " ".join(out.split())
+    asked = answer(capsys, *few, "--concurrency", "32")
+    assert (asked["concurrency_assumed"], asked["requests_waiting"]) == (False, 28)
+    assert asked["ttft_limiter"] == "max_num_seqs"
+
+
+def test_the_floor_is_of_one_token_a_step_and_drafts_are_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (unmet,) = answer(capsys, *SMALL, "--tpot", "2ms")["objectives"]["unmet"]
+    drafts = unmet["drafts"]
+    kept = sum(drafts["acceptance"] ** n for n in range(drafts["drafted_tokens"] + 1))
+    assert kept == pytest.approx(unmet["alone_seconds"]["value"] / 0.002)
+    _, out, _ = run(capsys, *SMALL, "--tpot", "2ms")
+    flat = " ".join(out.split())
+    assert "with this model on these GPUs at one token a step" in flat
+    assert f"3 drafted tokens of which {drafts['acceptance']:.0%} or more are kept" in flat
+    (far,) = answer(capsys, *SMALL, "--tpot", "0.1ms")["objectives"]["unmet"]
+    assert far["drafts"]["acceptance"] is None
+    _, out, _ = run(capsys, *SMALL, "--tpot", "0.1ms")
+    assert "beyond what drafts of 7 tokens yield" in " ".join(out.split())

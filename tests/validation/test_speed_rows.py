@@ -89,6 +89,17 @@ def test_a_row_is_predicted_as_tokenroom_speed_answers() -> None:
     assert not found.unpredicted
 
 
+def test_a_benchmark_of_few_requests_is_predicted_with_its_first_burst() -> None:
+    steady = by_quantity(found_in(ROW))
+    few = by_quantity(found_in({**ROW, "num_prompts": 64}))
+    answer = speed("llama-3.1-8b", "h100", engine="vllm@0.19.0", concurrency=32, num_prompts=64)
+    assert few["ttft_ms"].predicted == pytest.approx(answer.ttft_seconds.value * 1e3)
+    assert few["ttft_ms"].predicted > steady["ttft_ms"].predicted
+    assert few["tpot_ms"].predicted == steady["tpot_ms"].predicted
+    with pytest.raises(RowError, match="at least a request for each client"):
+        rows({**ROW, "num_prompts": 8})
+
+
 def test_a_command_decides_where_it_is_given() -> None:
     command = "vllm serve llama-3.1-8b --enforce-eager --max-num-seqs 8"
     eager = by_quantity(found_in({**ROW, "command": command}))["tpot_ms"]

@@ -178,6 +178,18 @@ def test_objectives_are_answered_with_the_load_that_keeps_them(client: TestClien
     assert "with a unit" in refusal(client, "/v1/speed", LLAMA | {"tpot": "20"})
 
 
+def test_a_rate_and_a_benchmark_are_answered_as_the_command_line_does(client: TestClient) -> None:
+    rate = client.post("/v1/speed", json=LLAMA | {"rate": "100/s"}).json()
+    assert rate["arrivals"]["falls_behind"]
+    few = client.post("/v1/speed", json=LLAMA | {"concurrency": 8, "num_prompts": 16}).json()
+    assert few["ttft_parts"]["burst_seconds"] > 0
+    assumed = client.post("/v1/speed", json=LLAMA).json()
+    assert (assumed["concurrency"], assumed["concurrency_assumed"]) == (32, True)
+    assert assumed["tpot_limiter"] == "bandwidth"
+    both = LLAMA | {"rate": "5", "tpot": "20ms"}
+    assert "give one of the two" in refusal(client, "/v1/speed", both)
+
+
 def test_lists_and_headers(client: TestClient) -> None:
     assert len(client.get("/v1/models").json()["models"]) > 100
     assert {"h100-sxm-80gb"} <= {gpu["key"] for gpu in client.get("/v1/gpus").json()["gpus"]}

@@ -19,15 +19,11 @@ from tokenroom.cli.options import (
 from tokenroom.cli.question import question
 from tokenroom.errors import CommandLineError, shown
 from tokenroom.reports.messages import Language
-from tokenroom.units import parse_rate
+from tokenroom.units import parse_arrivals, parse_rate
 
 if TYPE_CHECKING:
     from tokenroom.fitting import FitResult
     from tokenroom.serving_speed import ServingSpeed
-
-
-_CONCURRENCY = 32
-"""Clients where none are asked for."""
 
 
 @click.command(
@@ -62,7 +58,17 @@ _CONCURRENCY = 32
 @click.option(
     "--concurrency",
     type=int,
-    help=f"Clients that each keep one request in flight.  [default: {_CONCURRENCY}]",
+    help="Clients that each keep one request in flight.  [default: 32, as far as they run at once]",
+)
+@click.option(
+    "--rate",
+    type=Quantity("RATE", parse_arrivals),
+    help="Requests that come at a rate instead, whatever is answered, as 5/s or 300/min.",
+)
+@click.option(
+    "--num-prompts",
+    type=int,
+    help="Requests of a benchmark in all, the first of each client at once; steady without it.",
 )
 @click.option(
     "--tpot", type=SECONDS, help="Find the largest load of this mean TPOT at most, as 50ms."
@@ -149,6 +155,7 @@ def command(
             "--concurrency sets the load that --tpot and --ttft are to find; leave it out, or give "
             "--sweep to see which loads keep them"
         )
+    _check_load(options, searched=bool(wanted), swept=values is not None)
 
     from tokenroom.serving_speed import DoesNotFitError
 
@@ -160,6 +167,22 @@ def command(
         points = _points(result, values)
         return _show_sweep(points, wanted, as_json=as_json, plot=plot, language=language)
     return _show(result, wanted, as_json=as_json, explain=explain, language=language)
+
+
+def _check_load(options: dict[str, Any], *, searched: bool, swept: bool) -> None:
+    """Refuse what says the load twice."""
+    others = {"--concurrency": options["concurrency"] is not None}
+    others |= {"--tpot and --ttft": searched, "--sweep": swept}
+    if options["rate"] is not None:
+        others["--num-prompts"] = options["num_prompts"] is not None
+        for name, given in others.items():
+            if given:
+                raise CommandLineError(f"--rate and {name} both set the load; give one of the two")
+    elif options["num_prompts"] is not None and (searched or swept):
+        raise CommandLineError(
+            "--num-prompts is of one benchmark, and --tpot, --ttft and --sweep try many steady "
+            "loads; give --concurrency with it"
+        )
 
 
 def _values(text: str) -> tuple[int, ...]:
@@ -199,7 +222,9 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> ServingSpeed:
         asked.accelerator,
         input_tokens=options["input_tokens"],
         output_tokens=options["output_tokens"],
-        concurrency=_CONCURRENCY if options["concurrency"] is None else options["concurrency"],
+        concurrency=options["concurrency"],
+        num_prompts=options["num_prompts"],
+        request_rate=options["rate"],
         acceptance=options["acceptance"],
         host_bandwidth=options["host_bandwidth"],
         price_per_gpu_hour=options["price"],
@@ -250,7 +275,8 @@ def _show(
         from tokenroom.reports.speed_text import print_speed
 
         print_speed(console(), result, regimes, language, limits=limits, explain=explain)
-    return 0 if limits is None or limits.met else 1
+    behind = result.arrivals is not None and result.arrivals.falls_behind
+    return 1 if behind or (limits is not None and not limits.met) else 0
 
 
 def _show_sweep(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, exp
-from typing import Final
+from typing import Final, NamedTuple
 
 from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator
@@ -61,6 +61,28 @@ class Load:
                 raise DeploymentError(f"{name} is {value}; it must be 1 or more")
 
 
+class FirstTokenParts(NamedTuple):
+    """What the mean time to the first token is made of, in seconds; the parts add up to it.
+
+    Attributes:
+        arrival: What comes before the first step: HTTP, tokenising.
+        steps: Steps that hold its own prompt, with all that shares them.
+        gathered: Steps of prompts that were let in beside it and go first, on average.
+        progress: The step in progress, those prepared ahead, and what holds requests back.
+        prompts: Waiting for prompts of others that fill every step.
+        room: Waiting until another request ends.
+        burst: Its share of the first requests, which all came at once.
+    """
+
+    arrival: float
+    steps: float
+    gathered: float
+    progress: float
+    prompts: float
+    room: float
+    burst: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
     """What a load sees.
@@ -80,6 +102,8 @@ class Speed:
         decode: A step without prompts.
         prefill: A step with a prompt, and the decoding requests where the engine mixes them.
         prefill_share: Of the TPOT, what steps with prompts take.
+        decode_share: Of the TPOT, what steps would take without prompts of others.
+        first_token: What the TTFT is made of.
         prompts_bound: Prompts fill the steps, so that no more requests come to decode: further
             clients wait for their first token.
     """
@@ -98,6 +122,8 @@ class Speed:
     decode: StepTime
     prefill: StepTime
     prefill_share: float
+    decode_share: float
+    first_token: FirstTokenParts
     prompts_bound: bool
 
 
@@ -144,7 +170,7 @@ def ttft_range(
         DeploymentError: The layout does not divide the model.
         HardwareError: A peak or bandwidth that it needs is not known.
     """
-    size, steps = _chunks(input_tokens, max_num_batched_tokens)
+    size, steps = prompt_chunks(input_tokens, max_num_batched_tokens)
     work = StepWork(prefill=(Chunk(size, (input_tokens - size) // 2),))
     one = _range(step_time(spec, layout, accelerator, work, engine=engine, kv_dtype=kv_dtype))
     arrival = arrival_seconds(host_cost(engine), input_tokens)
@@ -197,7 +223,7 @@ def tpot_range(
     return _range(step_time(spec, layout, accelerator, work, engine=engine, kv_dtype=kv_dtype))
 
 
-def _chunks(tokens: int, budget: int) -> tuple[int, int]:
+def prompt_chunks(tokens: int, budget: int) -> tuple[int, int]:
     """Mean size of a prompt's chunks, and how many there are."""
     steps = max(1, ceil(tokens / budget))
     return ceil(tokens / steps), steps
@@ -265,7 +291,7 @@ def speed(
 
     def step(prompts: float, decoding: float) -> StepTime:
         """A step of one of the ``stages`` groups of requests that follow each other."""
-        size, _ = _chunks(isl, max_num_batched_tokens)
+        size, _ = prompt_chunks(isl, max_num_batched_tokens)
         tokens = round(min(prompts * size, max_num_batched_tokens))
         chunks: tuple[Chunk, ...] = ()
         if tokens:
@@ -293,7 +319,7 @@ def speed(
             factors=factors,
         )
 
-    _, pieces = _chunks(isl, max_num_batched_tokens)
+    _, pieces = prompt_chunks(isl, max_num_batched_tokens)
     most = max(1.0, max_num_batched_tokens * pieces / isl)  # chunks that one step holds
     trains = mixed and not load.lengths_vary
     bound = most * turns * stages / pieces if mixed else admitted  # prompts keep no more busy
@@ -323,8 +349,9 @@ def speed(
         behind = 1.0  # what each further chunk of a prompt adds, of a whole step
         if stages > 1 and host.pipelines_chunks:
             behind = prefill.stage_seconds / prefill.seconds
+        passes = 1 + (pieces - 1) * behind  # steps that a prompt takes
         waits = [
-            (1 + (pieces - 1) * behind) * (1 + batches) / 2 * own
+            passes * (1 + batches) / 2 * own
             + late.wait_steps * between
             + ahead * (own if trains else between)
             + arrival
@@ -332,6 +359,15 @@ def speed(
         ]
         prefill_share = extra * _cycle(prefill, groups)[0] / times[0]
         decoding = max(1.0, admitted * (turns * times[0]) / (turns * times[0] + waits[0]))
+        parts = FirstTokenParts(
+            arrival=arrival,
+            steps=passes * prefill.seconds,
+            gathered=passes * (batches - 1) / 2 * prefill.seconds,
+            progress=late.wait_steps * times[0] + ahead * (prefill.seconds if trains else times[0]),
+            prompts=0.0,
+            room=0.0,
+            burst=0.0,
+        )
         prompts_bound = decoding > bound
         if prompts_bound:  # prompts are the narrow place, and the others wait for them
             decoding = bound
@@ -339,6 +375,7 @@ def speed(
                 max(own, turns * between * (admitted / bound - 1))
                 for own, between in zip(waits, times, strict=True)
             ]
+            parts = parts._replace(prompts=waits[0] - sum(parts))
     in_step = not (mixed or load.lengths_vary)
     alone = step(1, 0) if in_step or load.waves is not None else prefill
     if in_step:
@@ -353,6 +390,11 @@ def speed(
         ]
         prefill_share = queue * pieces * _stage_range(alone, stages)[0] / turns / times[0]
         decoding = admitted
+        own_steps = alone.seconds + (pieces - 1) * _stage_range(alone, stages)[0]
+        parts = parts._replace(
+            steps=own_steps, gathered=waits[0] - own_steps - arrival, progress=0.0, prompts=0.0
+        )
+    decode_share = _cycle(decode, groups)[0] / times[0]
     times = [
         between / gained
         for between, gained in zip(times, (gains[0], gains[2], gains[1]), strict=True)
@@ -366,6 +408,7 @@ def speed(
         wait + (wait + (osl - 1) * between) * rounds + share * first
         for wait, between in zip(waits, times, strict=True)
     ]
+    parts = parts._replace(room=cycle * rounds, burst=share * first)
     requests = load.concurrency / (cycle * (1 + rounds))
     output = requests * osl
     return Speed(
@@ -383,6 +426,8 @@ def speed(
         decode=decode,
         prefill=prefill,
         prefill_share=prefill_share,
+        decode_share=decode_share,
+        first_token=parts,
         prompts_bound=prompts_bound,
     )
 
@@ -412,7 +457,7 @@ def burst_ttft(
         HardwareError: A peak or bandwidth that it needs is not known.
     """
     own = ceil(prompts / layout.data_parallel_size)
-    size, pieces = _chunks(input_tokens, max_num_batched_tokens)
+    size, pieces = prompt_chunks(input_tokens, max_num_batched_tokens)
     together = min(own * pieces, max(1, max_num_batched_tokens // size))
     steps, left = divmod(own * pieces, together)
 

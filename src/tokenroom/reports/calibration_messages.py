@@ -114,6 +114,15 @@ CALIBRATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "{place}：{sent} 个请求同时到达，而同时运行 {room} 个，TTFT 主要是排队；"
         "未计入（请为测试设定并发）",
     ),
+    "calibrate.remark.first_burst": (
+        "{place}: the first requests of its {clients} clients came at once, so its mean TTFT of "
+        "{sent} requests is longer than at a steady load; tokenroom speed answers for the latter, "
+        "and for the same run with --concurrency {clients} --num-prompts {sent}",
+        "{place}：{clients} 个客户端的首批请求同时到达，"
+        "因此 {sent} 个请求的平均 TTFT 长于稳定负载；"
+        "tokenroom speed 默认估计稳定负载，加 --concurrency {clients} --num-prompts {sent} "
+        "则估计同样的测试",
+    ),
     "calibrate.remark.outlier": (
         "{place}: {figure} is {ratio} times what the other points lead to, and counts little; was "
         "it a warm-up run, or was the machine busy?",

@@ -221,6 +221,7 @@ def _speed(speed: ServingSpeed) -> dict[str, Any]:
         "ttft_seconds": speed.ttft_seconds._asdict(),
         "tpot_seconds": speed.tpot_seconds._asdict(),
         "output_tokens_per_second": speed.output_tokens_per_second._asdict(),
+        "tpot_limiter": speed.tpot_limiter,
     }
 
 

@@ -166,9 +166,11 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "vendor.nvidia": ("NVIDIA", "NVIDIA"),
     "fit.speed": (
         "Speed of {clients} requests at once ({input} tokens in, {output} out): {user} tokens/s "
-        "each ({user_range}), {all} in all, TTFT {ttft} ({ttft_range})",
+        "each ({user_range}), {all} in all, TTFT {ttft} ({ttft_range}); tokens are held "
+        "back most by {limiter}",
         "{clients} 个请求同时运行（输入 {input}、输出 {output} 个 token）的速度："
-        "各 {user} token/s（{user_range}），共 {all}，TTFT {ttft}（{ttft_range}）",
+        "各 {user} token/s（{user_range}），共 {all}，TTFT {ttft}（{ttft_range}）；"
+        "出 token 主要受限于{limiter}",
     ),
     "fit.speed_unknown": ("Speed is not estimated: {reason}", "未估计速度：{reason}"),
     "fit.changes": ("What would make it fit, cheapest first:", "怎样才能放下（代价从小到大）："),

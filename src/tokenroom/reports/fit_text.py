@@ -533,6 +533,7 @@ def _speed_lines(usual: UsualSpeed, language: Language) -> Iterator[str]:
         all=format_figure(speed.output_tokens_per_second.value),
         ttft=format_seconds(ttft.value),
         ttft_range=f"{format_seconds(ttft.low)} … {format_seconds(ttft.high)}",
+        limiter=message(f"speed.limiter.{speed.tpot_limiter}", language),
     )
 
 

@@ -77,11 +77,10 @@ def _range(largest: Largest) -> str:
 
 
 def _bound_text(limits: LoadLimits, load: Largest, language: Language) -> str:
-    bound = message(
-        f"speed.slo.bound.{load.bound_by}",
-        language,
-        max_num_seqs=limits.asked.fit.plan.max_num_seqs,
-    )
+    bound = message(f"speed.limiter.{load.bound_by}", language)
+    if load.bound_by == "max_num_seqs":
+        allowed = limits.asked.fit.plan.max_num_seqs
+        bound = message("speed.slo.max_num_seqs", language, max_num_seqs=allowed)
     if not load.binds:
         return message("speed.slo.room", language, bound=bound)
     names = message("speed.slo.and", language).join(name.upper() for name in load.binds)
@@ -110,10 +109,22 @@ def _unmet_sentences(unmet: Unmet, language: Language) -> Iterator[str]:
         tflop=format_figure(unmet.floor.flops / 1e12),
     )
     if unmet.beyond_physics:
-        yield message("speed.slo.beyond_physics", language)
+        kind = ""
+        if unmet.objective == "tpot":
+            kind = "_step" if unmet.drafts is not None else "_drafts"
+        yield message(f"speed.slo.beyond_physics{kind}", language)
     elif low <= unmet.wanted_seconds:
         yield message("speed.slo.within_range", language)
     yield message(f"speed.slo.help.{unmet.floor.limiter}", language)
+    if unmet.drafts is not None:
+        tokens, drafted, rate = unmet.drafts
+        yield message(
+            "speed.slo.drafting_short" if rate is None else "speed.slo.drafting",
+            language,
+            tokens=f"{tokens:.1f}",
+            drafted=drafted,
+            **({} if rate is None else {"rate": f"{rate:.0%}"}),
+        )
 
 
 def _print_bursts(out: Console, limits: LoadLimits, language: Language) -> None:

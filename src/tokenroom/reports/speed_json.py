@@ -18,10 +18,10 @@ from tokenroom.regimes import Regimes
 from tokenroom.reports.calibration_json import applied_json
 from tokenroom.reports.messages import Language, refusal_text
 from tokenroom.reports.speed_text import speed_warnings
-from tokenroom.serving_speed import Range, ServingSpeed
+from tokenroom.serving_speed import FirstParts, Range, ServingSpeed, TokenParts
 from tokenroom.step_ledger import StepLedger
 
-SCHEMA_VERSION: Final = "1.3"
+SCHEMA_VERSION: Final = "1.4"
 
 
 def speed_json(
@@ -55,6 +55,21 @@ def speed_json(
         "input_tokens": result.load.input_tokens,
         "output_tokens": result.load.output_tokens,
         **_point(result),
+        "concurrency_assumed": result.assumed,
+        "num_prompts": result.num_prompts,
+        "arrivals": None
+        if result.arrivals is None
+        else {
+            "requests_per_second": result.arrivals.requests_per_second,
+            "capacity": result.arrivals.capacity,
+            "falls_behind": result.arrivals.falls_behind,
+        },
+        "tpot_limiter": result.tpot_limiter,
+        "tpot_shares": dict(result.tpot_shares),
+        "tpot_parts": _seconds(result.tpot_parts),
+        "tpot_operators": dict(result.tpot_operators),
+        "ttft_limiter": result.ttft_limiter,
+        "ttft_parts": _seconds(result.ttft_parts),
         "regime": regimes.of(result.concurrency),
         "regimes": [
             {"name": name, "first": first, "last": last} for name, first, last in regimes.spans
@@ -140,6 +155,10 @@ def _point(result: ServingSpeed) -> dict[str, Any]:
     }
 
 
+def _seconds(parts: TokenParts | FirstParts) -> dict[str, float]:
+    return {f"{name}_seconds": seconds for name, seconds in parts._asdict().items()}
+
+
 def _speculation(drafting: Drafting | None) -> dict[str, Any] | None:
     if drafting is None:
         return None
@@ -174,6 +193,7 @@ def _limits(limits: LoadLimits) -> dict[str, Any]:
                 "floor_by": unmet.floor.limiter,
                 "floor_bytes": unmet.floor.num_bytes,
                 "floor_flops": unmet.floor.flops,
+                "drafts": None if unmet.drafts is None else unmet.drafts._asdict(),
             }
             for unmet in limits.unmet
         ],

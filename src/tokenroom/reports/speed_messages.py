@@ -13,6 +13,78 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "每个请求输入 {input}、输出 {output} 个 token；"
         "客户端 {concurrency} 个，各自同时只有一个请求",
     ),
+    "speed.request_benchmark": (
+        "A benchmark of {num_prompts} requests of {input} tokens in and {output} out; clients, "
+        "each with one at a time: {concurrency}, whose first requests come at once (in the TTFT)",
+        "共 {num_prompts} 个请求的基准测试，每个输入 {input}、输出 {output} 个 token；"
+        "客户端 {concurrency} 个，各自同时只有一个请求，首批请求同时到达（计入 TTFT）",
+    ),
+    "speed.request_rate": (
+        "Requests of {input} tokens in and {output} out, {rate} a second, independently of answers "
+        "(Poisson); in flight on average: {concurrency}",
+        "每个请求输入 {input}、输出 {output} 个 token，每秒 {rate} 个，"
+        "到达与应答无关（泊松）；平均同时进行 {concurrency} 个",
+    ),
+    "speed.rate_note": (
+        "That is {share} of the {capacity} requests/s that it serves at most. Figures are those of "
+        "as many clients who wait for answers: the queues of arrivals that bunch are not in them, "
+        "and lengthen TTFT the more the nearer the rate is to the most.",
+        "占其最大处理能力（每秒 {capacity} 个请求）的 {share}。"
+        "各项按同样数量、等待应答的客户端估计：未计入到达聚集造成的排队；"
+        "速率越接近上限，TTFT 因此越长。",
+    ),
+    "speed.falls_behind": ("FALLS BEHIND: ", "跟不上："),
+    "speed.falls_behind_why": (
+        "{rate} requests/s come and at most {capacity} are served, so the queue grows for as long "
+        "as they come; the figures are of that most, with {concurrency} at once.",
+        "每秒到达 {rate} 个请求，而至多处理 {capacity} 个，队列将持续增长；"
+        "下列数值为最大处理能力下（同时 {concurrency} 个）的情况。",
+    ),
+    "speed.assumed": (
+        " (assumed; --concurrency gives yours)",
+        "（假定值，可用 --concurrency 给出）",
+    ),
+    "speed.assumed_room": (
+        " (as many as run at once; --concurrency gives yours)",
+        "（即最多可同时运行的数量，可用 --concurrency 给出）",
+    ),
+    "speed.steady": (
+        "TTFT is of a steady load; the mean of a benchmark whose first requests come at once is "
+        "longer: --num-prompts N asks for that.",
+        "TTFT 为稳定负载下的值；若基准测试的首批请求同时到达，其均值更长：可用 --num-prompts N "
+        "估计。",
+    ),
+    "speed.makeup": (
+        "{name} {time} is made of {parts}; held back most by {limiter}.",
+        "{name} {time} 的构成：{parts}；主要受限于{limiter}。",
+    ),
+    "speed.makeup.tpot.decode": ("decode steps {time} ({share})", "解码步 {time}（{share}）"),
+    "speed.makeup.tpot.host": ("the host {time} ({share})", "主机 {time}（{share}）"),
+    "speed.makeup.tpot.prompts": (
+        "prompts of other requests {time} ({share})",
+        "其他请求的提示 {time}（{share}）",
+    ),
+    "speed.makeup.ttft.arrival": (
+        "the way to the engine {time} ({share})",
+        "到达引擎之前 {time}（{share}）",
+    ),
+    "speed.makeup.ttft.prompt": ("its own prompt {time} ({share})", "自身提示 {time}（{share}）"),
+    "speed.makeup.ttft.others": (
+        "other requests in its steps or before it {time} ({share})",
+        "同步或先行的其他请求 {time}（{share}）",
+    ),
+    "speed.makeup.ttft.progress": (
+        "steps in progress {time} ({share})",
+        "正在进行的步 {time}（{share}）",
+    ),
+    "speed.makeup.ttft.room": (
+        "waiting until others end {time} ({share})",
+        "等待其他请求结束 {time}（{share}）",
+    ),
+    "speed.makeup.ttft.burst": (
+        "the first requests at once {time} ({share})",
+        "首批同时到达的请求 {time}（{share}）",
+    ),
     "speed.deployment": (
         "Settings by {engine}'s rules: up to {budget} tokens a step, max_num_seqs {max_num_seqs}; "
         "the KV pool of {tokens} tokens holds {held} such requests",
@@ -58,8 +130,8 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "speed.step.prefill": ("Prefill", "预填充"),
     "speed.step.decode": ("Decode", "解码"),
     "speed.limited": (
-        "{step} is limited by {limiter} ({share} of a step of {time}).",
-        "{step}受限于{limiter}（占一步 {time} 的 {share}）。",
+        "{step} steps ({time} each) are limited by {limiter} ({share}).",
+        "{step}步（每步 {time}）受限于{limiter}（{share}）。",
     ),
     "speed.largest": ("  Largest parts: {parts}", "  最大的几项：{parts}"),
     "speed.part": ("{name} {share}", "{name} {share}"),
@@ -213,12 +285,9 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "No objective binds: {bound} ends first, and more clients would only wait.",
         "目标均未成为瓶颈：{bound}先用尽，更多客户端只会排队。",
     ),
-    "speed.slo.bound.compute": ("compute", "算力"),
-    "speed.slo.bound.bandwidth": ("memory bandwidth", "显存带宽"),
-    "speed.slo.bound.communication": ("communication", "通信"),
-    "speed.slo.bound.overhead": ("overhead (kernel starts, host)", "开销（内核启动与主机）"),
-    "speed.slo.bound.kv_pool": ("room in the KV pool", "KV 池空间"),
-    "speed.slo.bound.max_num_seqs": (
+    "speed.limiter.kv_pool": ("room in the KV pool", "KV 池空间"),
+    "speed.limiter.max_num_seqs": ("max_num_seqs", "max_num_seqs"),
+    "speed.slo.max_num_seqs": (
         "max_num_seqs of {max_num_seqs}",
         "max_num_seqs（{max_num_seqs}）",
     ),
@@ -255,6 +324,28 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "speed.slo.beyond_physics": (
         "No engine goes below that with this model on these GPUs.",
         "该模型在这些 GPU 上，任何引擎都无法更快。",
+    ),
+    "speed.slo.beyond_physics_step": (
+        "No engine goes below that with this model on these GPUs at one token a step.",
+        "该模型在这些 GPU 上，若每步只出一个 token，任何引擎都无法更快。",
+    ),
+    "speed.slo.beyond_physics_drafts": (
+        "No engine goes below that with this model on these GPUs and these drafts, even when every "
+        "drafted token is kept.",
+        "该模型在这些 GPU 上以这样的草稿长度，即使每个草稿 token 都被接受，任何引擎也无法更快。",
+    ),
+    "speed.slo.drafting": (
+        "Speculative decoding yields several tokens a step: {tokens} or more would be needed, as "
+        "of {drafted} drafted tokens of which {rate} or more are kept (and more for what drafting "
+        "itself takes).",
+        "投机解码每步可得多个 token：至少需要 {tokens} 个，例如起草 {drafted} 个 token 且"
+        "接受率不低于 {rate}（起草本身的开销另计）。",
+    ),
+    "speed.slo.drafting_short": (
+        "Speculative decoding yields several tokens a step, but {tokens} or more would be needed, "
+        "beyond what drafts of {drafted} tokens yield.",
+        "投机解码每步可得多个 token，但至少需要 {tokens} 个，"
+        "超出起草 {drafted} 个 token 所能得到的。",
     ),
     "speed.slo.within_range": (
         "It lies within the range of the estimate, so a measurement may show that it is kept.",

@@ -18,7 +18,7 @@ from tokenroom.reports.console import Paragraph, print_trimmed
 from tokenroom.reports.fit_text import fit_title, verdict_reason
 from tokenroom.reports.messages import Language, message, notice_text
 from tokenroom.reports.objectives_text import missed_text, objectives_text, print_limits
-from tokenroom.serving_speed import Range, ServingSpeed
+from tokenroom.serving_speed import USUAL_CLIENTS, Range, ServingSpeed
 from tokenroom.step_ledger import OperatorLine, StepLedger
 from tokenroom.units import MIB, format_bytes, format_figure
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 _FELT: Final = 0.01
 """Part of a step by which its range must grow for a sentence on it."""
+
+_SHOWN: Final = 0.005
+"""Part of a time that is named in what it is made of."""
 
 _LARGEST: Final = 3
 """Operators named beside what limits a step."""
@@ -53,13 +56,18 @@ def print_speed(
     if limits is not None:
         print_limits(out, limits, language)
         out.print()
+    if result.arrivals is not None and result.arrivals.falls_behind:
+        _print_falls_behind(out, result, language)
+        out.print()
     print_trimmed(out, _figures(result, language))
     out.print(Paragraph(regimes_text(result.concurrency, regimes, language)))
     out.print()
+    lines = list(_makeup(result, language))
     for name, ledger in (("prefill", result.prefill), ("decode", result.decode)):
-        for line in _limits(name, ledger, language):
-            indent = " " * (len(line) - len(line.lstrip()))
-            out.print(Paragraph(line.lstrip(), first=indent, rest=indent + indent))
+        lines += _limits(name, ledger, language)
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()))
+        out.print(Paragraph(line.lstrip(), first=indent, rest=indent + indent))
     if explain:
         _print_explanation(out, result, language)
     out.print()
@@ -234,17 +242,39 @@ def _gpu_name(key: str) -> str:
 
 
 def _load_lines(result: ServingSpeed, language: Language) -> Iterator[str]:
-    yield message(
-        "speed.request",
+    of_rate = {}
+    key = "speed.request"
+    if result.arrivals is not None:
+        key = "speed.request_rate"
+        of_rate["rate"] = format_figure(result.arrivals.requests_per_second)
+    elif result.num_prompts is not None:
+        key = "speed.request_benchmark"
+        of_rate["num_prompts"] = f"{result.num_prompts:,}"
+    text = message(
+        key,
         language,
         input=result.load.input_tokens,
         output=result.load.output_tokens,
         concurrency=result.concurrency,
+        **of_rate,
     )
+    if result.assumed:
+        few = result.concurrency < USUAL_CLIENTS and result.num_prompts is None
+        text += message("speed.assumed_room" if few else "speed.assumed", language)
+    yield text
+    if result.arrivals is not None and not result.arrivals.falls_behind:
+        share = result.arrivals.requests_per_second / result.arrivals.capacity
+        yield message(
+            "speed.rate_note",
+            language,
+            share=f"{share:.0%}",
+            capacity=format_figure(result.arrivals.capacity),
+        )
     yield _deployment_line(result, language)
-    key = "speed.some_wait" if result.requests_waiting else "speed.all_run"
-    waiting = {"waiting": result.requests_waiting} if result.requests_waiting else {}
-    yield message(key, language, running=result.requests_running, **waiting)
+    if result.arrivals is None or not result.arrivals.falls_behind:
+        key = "speed.some_wait" if result.requests_waiting else "speed.all_run"
+        waiting = {"waiting": result.requests_waiting} if result.requests_waiting else {}
+        yield message(key, language, running=result.requests_running, **waiting)
     if result.terms.drafting is not None:
         yield _drafting_line(result.terms.drafting, language)
 
@@ -305,22 +335,78 @@ def _figures(result: ServingSpeed, language: Language) -> Table:
     return table
 
 
+def _print_falls_behind(out: Console, result: ServingSpeed, language: Language) -> None:
+    from rich.text import Text
+
+    arrivals = result.arrivals
+    assert arrivals is not None
+    label = Text(message("speed.falls_behind", language), style="bold red")
+    sentence = message(
+        "speed.falls_behind_why",
+        language,
+        rate=format_figure(arrivals.requests_per_second),
+        capacity=format_figure(arrivals.capacity),
+        concurrency=result.concurrency,
+    )
+    out.print(Paragraph(label + Text(sentence)))
+
+
+def limiter_text(limiter: str, language: Language) -> str:
+    """What holds a speed back, as a phrase."""
+    return message(f"speed.limiter.{limiter}", language)
+
+
+def _makeup(result: ServingSpeed, language: Language) -> Iterator[str]:
+    """What a further and a first token's time are made of, and what holds each back."""
+    join = message("speed.parts_join", language)
+    for name, whole, parts, limiter in (
+        ("tpot", result.tpot_seconds.value, result.tpot_parts, result.tpot_limiter),
+        ("ttft", result.ttft_seconds.value, result.ttft_parts, result.ttft_limiter),
+    ):
+        pieces = [
+            message(
+                f"speed.makeup.{name}.{part}",
+                language,
+                time=f"{format_figure(seconds * 1e3)} ms",
+                share=f"{seconds / whole:.0%}",
+            )
+            for part, seconds in parts._asdict().items()
+            if seconds / whole >= _SHOWN
+        ]
+        yield message(
+            "speed.makeup",
+            language,
+            name=name.upper(),
+            time=f"{format_figure(whole * 1e3)} ms",
+            parts=join.join(pieces),
+            limiter=limiter_text(limiter, language),
+        )
+        if name == "tpot":
+            largest = list(result.tpot_operators.items())[:_LARGEST]
+            yield _largest(largest, language)
+
+
+def _largest(parts: Sequence[tuple[str, float]], language: Language) -> str:
+    return message(
+        "speed.largest",
+        language,
+        parts=message("speed.parts_join", language).join(
+            message("speed.part", language, name=name, share=f"{share:.0%}")
+            for name, share in parts
+        ),
+    )
+
+
 def _limits(name: str, ledger: StepLedger, language: Language) -> Iterator[str]:
     yield message(
         "speed.limited",
         language,
         step=message(f"speed.step.{name}", language),
-        limiter=message(f"speed.limiter.{ledger.limiter}", language),
+        limiter=limiter_text(ledger.limiter, language),
         share=f"{ledger.shares[ledger.limiter]:.0%}",
         time=f"{format_figure(ledger.time.seconds * 1e3)} ms",
     )
-    parts = [
-        message("speed.part", language, name=line.name, share=f"{line.share:.0%}")
-        for line in ledger.lines[:_LARGEST]
-    ]
-    yield message(
-        "speed.largest", language, parts=message("speed.parts_join", language).join(parts)
-    )
+    yield _largest([(line.name, line.share) for line in ledger.lines[:_LARGEST]], language)
 
 
 def _grounds(result: ServingSpeed, language: Language) -> Iterator[str]:
@@ -336,6 +422,8 @@ def _grounds(result: ServingSpeed, language: Language) -> Iterator[str]:
     yield message("speed.tables", language, gpu=_gpu_name(key), tables=join.join(named))
     if result.calibration is not None:
         yield applied_text(result.calibration, language)
+        if result.num_prompts is None:
+            yield message("speed.steady", language)
     else:
         yield message("speed.accuracy", language)
 

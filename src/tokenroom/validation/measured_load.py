@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tokenroom.errors import RowError, shown
+from tokenroom.serving_speed import MAX_NUM_PROMPTS
 from tokenroom.units import MAX_TOKENS
 
 LOAD_FIELDS: Final = frozenset(
     {
         *("isl", "osl", "batch_or_concurrency", "concurrency", "request_rate", "precision"),
-        *("kv_dtype", "tp", "pp", "dp", "ep", "stat", "source", "acceptance"),
+        *("kv_dtype", "tp", "pp", "dp", "ep", "stat", "source", "acceptance", "num_prompts"),
     }
 )
 """Fields of a row that belong to the speed form."""
@@ -43,6 +44,8 @@ class MeasuredLoad:
         pp: Pipeline-parallel size.
         dp: Data-parallel size (of attention where experts are divided).
         ep: Expert-parallel size.
+        num_prompts: Requests of a benchmark in all, whose first come at once; None for a steady
+            load.
         acceptance: Of drafted tokens, as ``tokenroom speed --acceptance`` takes it.
         stat: What of many values the figure is, ``"mean"``, ``"median"``, ``"p99"``; of a
             throughput ``"total"`` or ``"per_gpu"``.
@@ -60,6 +63,7 @@ class MeasuredLoad:
     dp: int | None = None
     ep: int | None = None
     acceptance: float | None = None
+    num_prompts: int | None = None
     stat: str | None = None
     source: str | None = None
 
@@ -75,6 +79,12 @@ def read_load(data: Mapping[str, Any], place: str) -> MeasuredLoad | None:
     both = [name for name in ("concurrency", "batch_or_concurrency") if data.get(name) is not None]
     if len(both) == 2 and data[both[0]] != data[both[1]]:
         raise RowError(f"{place} has concurrency and batch_or_concurrency, which differ; give one")
+    clients, sent = data.get(both[0]) if both else None, data.get("num_prompts")
+    if isinstance(clients, int) and isinstance(sent, int) and sent < clients:
+        raise RowError(
+            f"{place} has num_prompts {sent} and {both[0]} {clients}; a benchmark sends at least a "
+            f"request for each client"
+        )
     stat = _word(data, "stat", place)
     if stat is not None and stat not in _STATS:
         raise RowError(f"{place} has stat {stat!r}; it may be {', '.join(_STATS)}")
@@ -90,6 +100,7 @@ def read_load(data: Mapping[str, Any], place: str) -> MeasuredLoad | None:
         dp=_count(data, "dp", place, _MOST, least=0) or None,
         ep=_count(data, "ep", place, _MOST, least=0) or None,
         acceptance=_acceptance(data, place),
+        num_prompts=_count(data, "num_prompts", place, MAX_NUM_PROMPTS),
         stat=stat,
         source=_word(data, "source", place),
     )

@@ -212,31 +212,23 @@ def _with_clients(result: FitResult, load: MeasuredLoad, clients: int | None) ->
         input_tokens=load.input_tokens or 1,
         output_tokens=load.output_tokens or 1,
         concurrency=clients,
+        num_prompts=load.num_prompts,
         acceptance=load.acceptance,
     )
 
 
 def _at_rate(result: FitResult, load: MeasuredLoad) -> ServingSpeed:
-    """The fewest clients who send as many requests a second, each after its last was answered.
-
-    Requests that come at a rate have as many in flight on average (Little's law), though at times
-    more, which is left out.
+    """Requests that come at a rate.
 
     Raises:
-        RowError: No number of clients that runs at once sends so many.
+        RowError: More come than are served.
     """
     rate = load.request_rate or 0.0
-    full = _with_clients(result, load, None)
-    if (most := full.requests_per_second.value) < rate:
+    served = _with_clients(result, load, None).at_rate(rate)
+    if served.arrivals is not None and served.arrivals.falls_behind:
+        most = served.arrivals.capacity
         raise RowError(f"at {rate:g} requests a second it falls behind: it serves {most:.3g}")
-    low, high = 0, full.concurrency
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _with_clients(result, load, middle).requests_per_second.value < rate:
-            low = middle
-        else:
-            high = middle
-    return _with_clients(result, load, high)
+    return served
 
 
 def _with_sizes(row: Row, load: MeasuredLoad) -> Row:

@@ -20,7 +20,13 @@ from tokenroom.models.resolve import in_layout
 from tokenroom.models.spec import ModelSpec
 from tokenroom.reports.fit_json import fit_json, sweep_json
 from tokenroom.reports.messages import Language
-from tokenroom.units import parse_bytes, parse_rate, parse_seconds, parse_tokens
+from tokenroom.units import (
+    parse_arrivals,
+    parse_bytes,
+    parse_rate,
+    parse_seconds,
+    parse_tokens,
+)
 
 if TYPE_CHECKING:
     from tokenroom.web.questions import (
@@ -156,12 +162,15 @@ def answer_speed(
         for name, text in (("tpot", question.tpot), ("ttft", question.ttft))
         if text is not None
     }
+    _check_load(question)
     try:
         result = speed(
             **_arguments(question, find),
             input_tokens=_tokens(question.input, "input") or 1,
             output_tokens=_tokens(question.output, "output") or 1,
-            concurrency=question.concurrency or 1,
+            concurrency=None if wanted and not values else question.concurrency,
+            num_prompts=question.num_prompts,
+            request_rate=None if question.rate is None else parse_arrivals(question.rate, "rate"),
             price_per_gpu_hour=question.price,
         )
     except DoesNotFitError as refused:
@@ -180,6 +189,16 @@ def answer_speed(
             on_progress(done, len(values))
     objectives = Objectives(**wanted) if wanted else None
     return speed_sweep_json(points, regimes, language=language, objectives=objectives)
+
+
+def _check_load(question: SpeedQuestion) -> None:
+    """Refuse one load beside a search or a sweep of many."""
+    searched = [name for name in ("tpot", "ttft", "sweep") if getattr(question, name) is not None]
+    for name in ("rate", "num_prompts"):
+        if searched and getattr(question, name) is not None:
+            raise TokenroomError(
+                f"{name} is of one load and {searched[0]} tries many; give one of the two"
+            )
 
 
 def _concurrencies(text: str) -> tuple[int, ...]:

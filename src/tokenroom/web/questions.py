@@ -140,6 +140,14 @@ class SpeedQuestion(DeploymentQuestion):
         "`concurrency` is then left aside.",
     )
     ttft: str | None = Field(None, max_length=40, description="The same of the mean TTFT.")
+    rate: str | None = Field(
+        None,
+        max_length=40,
+        description="Requests that come at a rate, as 5/s, instead of `concurrency`.",
+    )
+    num_prompts: Count | None = Field(
+        None, description="Requests of a benchmark in all, the first of each client at once."
+    )
     price: float | None = Field(None, description="USD of one GPU for an hour.")
     sweep: str | None = Field(
         None, min_length=3, max_length=2_000, description="concurrency=1..256"
