@@ -11,7 +11,7 @@ from functools import lru_cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenroom.errors import DeploymentError, HardwareError, ModelError, TokenroomError
+from tokenroom.errors import DeploymentError, HardwareError, ModelError, TokenroomError, shown
 from tokenroom.fitting import FitResult, fit
 from tokenroom.growth import parse_sweep, sweep
 from tokenroom.hardware.accelerator import Accelerator
@@ -73,7 +73,7 @@ class ModelFinder:
         near = ", ".join(catalogue.nearest(name))
         hint = f"; near it: {near}" if near else ""
         raise ModelError(
-            f"model is {name!r}, which is not in the catalogue{hint}; choose a listed one, or give "
+            f"model is {shown(name)}, which is not in the catalogue{hint}; choose a listed one, or give "
             f"its config.json"
         )
 
