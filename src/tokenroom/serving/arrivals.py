@@ -21,8 +21,8 @@ class Arrivals(Protocol):
     def pop(self) -> Request:
         """The next one."""
 
-    def ended(self, seconds: float) -> None:
-        """Hear that some request was finished or refused."""
+    def ended(self, request_id: int, seconds: float) -> None:
+        """Hear that a request was finished or refused, and when."""
 
 
 class OpenLoop:
@@ -60,7 +60,7 @@ class OpenLoop:
             )
         return request
 
-    def ended(self, seconds: float) -> None:
+    def ended(self, request_id: int, seconds: float) -> None:
         """Nothing: nobody waits."""
 
 
@@ -104,7 +104,7 @@ class ClosedLoop:
         self._upcoming = next(self._requests, None)
         return replace(request, arrival_seconds=seconds)
 
-    def ended(self, seconds: float) -> None:
+    def ended(self, request_id: int, seconds: float) -> None:
         """Let a user think and ask again.
 
         Raises:

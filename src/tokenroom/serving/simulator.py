@@ -73,13 +73,13 @@ def simulate(
             if refused is None:
                 engine.add(request)
             else:
-                arrivals.ended(engine.clock)
+                arrivals.ended(request.id, engine.clock)
                 yield _refused(request, refused)
         if arrivals.next_seconds() is not None and _is_due(arrivals, engine.clock):
             continue  # a user whose request was refused asks again at once
         if engine.busy:
             for record in engine.step():
-                arrivals.ended(record.finish_seconds)
+                arrivals.ended(record.id, record.finish_seconds)
                 yield record
             if not engine.stalled:
                 continue

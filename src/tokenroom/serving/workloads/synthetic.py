@@ -19,7 +19,6 @@ from tokenroom.serving.workloads import draws
 from tokenroom.serving.workloads.arrivals import ArrivalProcess, AtOnce
 from tokenroom.serving.workloads.conversations import Conversation, Talk, begin
 from tokenroom.serving.workloads.distributions import Distribution
-from tokenroom.serving.workloads.live import unhindered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +87,16 @@ class SyntheticWorkload:
                 "how many requests users send in a time depends on how fast they are answered; "
                 "give requests=1000 to list them"
             )
-        return unhindered(self.start())
+        return _unhindered(self.start())
 
 
 class SyntheticRun:
-    """One run, as a :class:`~.live.LiveWorkload`: what follows what is decided as it goes."""
+    """One run, as arrivals of the simulator: what follows what is decided as it goes."""
 
-    __slots__ = ("_begun", "_created", "_shared", "_talking", "_workload")
+    __slots__ = (
+        *("_begun", "_coming", "_created", "_following", "_shared", "_talking", "_timed"),
+        "_workload",
+    )
 
     def __init__(self, workload: SyntheticWorkload) -> None:
         """Begin a run."""
@@ -104,13 +106,44 @@ class SyntheticRun:
         self._talking: dict[int, Conversation] = {}
         alone = workload.talk.turns is None and workload.users is None
         self._shared = draws.stream(workload.seed, "lengths") if alone else None
+        self._timed = self._by_process() if workload.users is None else self._first_of_users()
+        self._coming = next(self._timed, None)
+        self._following: list[tuple[float, int, Request]] = []
 
-    def arrivals(self) -> Iterator[Request]:
+    def next_seconds(self) -> float | None:
+        """When the next request arrives; None at the end, or while all wait for answers."""
+        coming = None if self._coming is None else self._coming.arrival_seconds
+        if self._following and (coming is None or self._following[0][0] < coming):
+            return self._following[0][0]
+        return coming
+
+    def pop(self) -> Request:
+        """The next request."""
+        coming = self._coming
+        if coming is None or (self._following and self._following[0][0] < coming.arrival_seconds):
+            return heapq.heappop(self._following)[2]
+        self._coming = next(self._timed, None)
+        return coming
+
+    def ended(self, request_id: int, seconds: float) -> None:
+        """Let a user, or a conversation, go on after a pause."""
+        workload = self._workload
+        conversation = self._talking.pop(request_id, None)
+        if conversation is None:
+            return
+        at = seconds + self._pause(conversation)
+        if self._over(at):
+            return
+        request = self._next(conversation, at)
+        if request is None and workload.users is not None:
+            request = self._next(self._conversation(), at)
+        if request is not None:
+            heapq.heappush(self._following, (at, request.id, request))
+
+    def _by_process(self) -> Iterator[Request]:
         """Requests whose time is known beforehand, in order of arrival."""
         workload = self._workload
-        if workload.process is None:
-            yield from self._first_of_users()
-            return
+        assert workload.process is not None
         process = workload.process.times(draws.stream(workload.seed, "arrivals"))
         later: list[tuple[float, int, Conversation]] = []
         start = next(process)
@@ -127,20 +160,6 @@ class SyntheticRun:
             if workload.gap is not None:
                 pause = max(0.0, workload.gap.draw(conversation.random))
                 heapq.heappush(later, (seconds + pause, conversation.number, conversation))
-
-    def ended(self, request: Request, seconds: float) -> Request | None:
-        """What a user or a conversation sends after a pause; None when it sends nothing more."""
-        workload = self._workload
-        conversation = self._talking.pop(request.id, None)
-        if conversation is None:
-            return None
-        at = seconds + self._pause(conversation)
-        if self._over(at):
-            return None
-        following = self._next(conversation, at)
-        if following is None and workload.users is not None:
-            following = self._next(self._conversation(), at)
-        return following
 
     def _first_of_users(self) -> Iterator[Request]:
         """Each user's first request, after a first pause: users do not all begin at once."""
@@ -178,3 +197,15 @@ class SyntheticRun:
         if workload.requests is not None and self._created >= workload.requests:
             return True
         return workload.duration_seconds is not None and seconds >= workload.duration_seconds
+
+
+def _unhindered(run: SyntheticRun) -> Iterator[Request]:
+    """The requests of a run in which every answer takes no time, in order of arrival.
+
+    The lengths, and what requests share, are those of any run; the times are the earliest there
+    can be.
+    """
+    while run.next_seconds() is not None:
+        request = run.pop()
+        yield request
+        run.ended(request.id, request.arrival_seconds)
