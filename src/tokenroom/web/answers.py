@@ -73,8 +73,8 @@ class ModelFinder:
         near = ", ".join(catalogue.nearest(name))
         hint = f"; near it: {near}" if near else ""
         raise ModelError(
-            f"model is {shown(name)}, which is not in the catalogue{hint}; choose a listed one, or give "
-            f"its config.json"
+            f"model is {shown(name)}, which is not in the catalogue{hint}; choose a listed one, or "
+            f"give its config.json"
         )
 
 
