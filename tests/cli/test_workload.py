@@ -101,6 +101,7 @@ def test_presets_come_with_their_sources(capsys: pytest.CaptureFixture[str]) -> 
     ("words", "message"),
     [
         ([], "no workload is given"),
+        (["x" * 5000], "is neither a file nor a description"),
         (["missing.csv"], "'missing.csv' is neither a file nor a description"),
         (["poisson:rate=5"], "poisson needs input"),
         (["chat", "--format", "csv"], "--format is of a trace, and 'chat' is drawn"),

@@ -111,7 +111,7 @@ def _described(text: str, options: dict[str, Any]) -> Described:
     """The workload and its figures."""
     from tokenroom.serving.workloads.grammar import is_description
 
-    if Path(text).exists() or not is_description(text):
+    if _exists(text) or not is_description(text):
         return _trace(text, options)
     for name, given in (("--format", options["form"]), ("--columns", options["columns"])):
         if given is not None:
@@ -145,7 +145,7 @@ def _trace(text: str, options: dict[str, Any]) -> Described:
     from tokenroom.serving.workloads.summary import summarise
     from tokenroom.serving.workloads.trace import FORMATS, Trace, TraceOptions
 
-    if not Path(text).exists():
+    if not _exists(text):
         raise CommandLineError(
             f"{shown(text)} is neither a file nor a description; a description begins with "
             f"{', '.join(PROCESSES)}, or a preset ({', '.join(load_presets())})"
@@ -177,6 +177,13 @@ def _trace(text: str, options: dict[str, Any]) -> Described:
         trace_block_tokens=trace.trace_block_tokens,
         trace_hit_ratio=trace.ids.hit_ratio if whole and trace.ids is not None else None,
     )
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except OSError:  # longer than names of files may be
+        return False
 
 
 def _block_size(options: dict[str, Any]) -> int | None:

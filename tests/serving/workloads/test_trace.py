@@ -2,6 +2,7 @@ import bz2
 import gzip
 import json
 import lzma
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -335,6 +336,25 @@ def test_a_format_that_is_said_must_be_the_file_s(tmp_path: Path) -> None:
             written(tmp_path, '{"input_length":1,"output_length":1}'),
             TraceOptions(format="mooncake"),
         )
+
+
+def test_a_pipe_is_read_once() -> None:
+    read_end, write_end = os.pipe()
+    os.write(write_end, (PLAIN + "1,2,3\n").encode())
+    os.close(write_end)
+    try:
+        trace = Trace(f"/dev/fd/{read_end}")
+        assert lengths_and_times(trace) == [(0, 2, 3)]
+        with pytest.raises(WorkloadError, match="is a pipe, which can be read once"):
+            list(trace)
+    finally:
+        os.close(read_end)
+
+
+def test_a_list_of_objects_is_said_to_be_none(tmp_path: Path) -> None:
+    file = written(tmp_path, '[{"timestamp":1,"input_length":2,"output_length":3}]')
+    with pytest.raises(WorkloadError, match="no trace with one object a line"):
+        list(Trace(file))
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:

@@ -52,8 +52,8 @@ def benchmark_rows(text: io.TextIOWrapper, bad: BadRows, *, arrivals: bool = Tru
         ) from None
     if not is_benchmark(document):
         raise WorkloadError(
-            f"{bad.name} is no output of vllm bench serve or sglang.bench_serving; leave --format "
-            "out, or give a trace with one request a line"
+            f"{bad.name} is no output of vllm bench serve or sglang.bench_serving, and no trace "
+            "with one object a line; write it so, as by jq -c '.[]' of a list"
         )
     yield from _requests(document, bad, arrivals=arrivals)
 

@@ -116,9 +116,10 @@ class OpenedTrace:
         name: The file's name, without its folder.
         head: The first bytes of its content, decompressed.
         total_bytes: Size of the file as it lies on the disk; None for a pipe.
+        once: Whether it can be read only once, as a pipe.
     """
 
-    __slots__ = ("_content", "_counted", "head", "name", "total_bytes")
+    __slots__ = ("_content", "_counted", "head", "name", "once", "total_bytes")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open a file.
@@ -131,7 +132,8 @@ class OpenedTrace:
         self.name = file.name
         try:
             check_regular(file, what=str(file), error=WorkloadError, streams=True)
-            self.total_bytes = file.stat().st_size or None
+            self.once = not file.is_file()
+            self.total_bytes = None if self.once else file.stat().st_size
             self._counted = _Counted(io.FileIO(file))
         except (OSError, ValueError) as problem:
             reason = getattr(problem, "strerror", None) or str(problem)

@@ -86,7 +86,7 @@ class TracedIds:
 
 
 class Trace:
-    """The requests of a trace file; each iteration reads it anew.
+    """The requests of a trace file; each iteration reads it anew (a pipe can be read once).
 
     Attributes:
         path: The file.
@@ -124,7 +124,12 @@ class Trace:
         opened = OpenedTrace(self.path)
         try:
             self.format = _format(opened, options)
-        finally:
+        except BaseException:
+            opened.close()
+            raise
+        self._once = opened.once
+        self._held: OpenedTrace | None = opened if opened.once else None
+        if not opened.once:
             opened.close()
         self.trace_block_tokens = BLOCK_TOKENS.get(self.format)
         self.bad = BadRows(self.path.name, skip=options.skip_bad)
@@ -195,13 +200,21 @@ class Trace:
     def _rows(self, *, arrivals: bool) -> Iterator[Row]:
         columns = self.options.columns
         if self.format == "parquet":
+            if self._once:
+                raise WorkloadError(
+                    f"{self.path} is a pipe, and Parquet is read from its end; write it to a file"
+                )
             from tokenroom.serving.workloads.parquet import parquet_rows
 
             yield from parquet_rows(
                 self.path, self.bad, columns, arrivals=arrivals, progress=self._shared
             )
             return
-        opened = OpenedTrace(self.path)
+        if self._once and self._held is None:
+            raise WorkloadError(
+                f"{self.path} is a pipe, which can be read once; write its content to a file"
+            )
+        opened, self._held = self._held or OpenedTrace(self.path), None
         self._opened = opened
         try:
             text = opened.text()
