@@ -253,22 +253,104 @@ def test_an_engine_command_says_the_same_as_the_options(
     assert by_command["ranks"] == by_options["ranks"]
 
 
-def test_a_compose_file_names_version_and_unknown_flags(
+COMPOSE = """services:
+  llm:
+    image: vllm/vllm-openai:v{version}
+    command: --model Qwen/Qwen2.5-7B-Instruct --max-model-len 8192 --no-such-flag 3
+"""
+
+
+def test_a_compose_file_names_the_version_whose_flags_count(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "compose.yaml"
-    file.write_text(
-        """services:
-  llm:
-    image: vllm/vllm-openai:v0.19.0
-    command: --model Qwen/Qwen2.5-7B-Instruct --max-model-len 8192 --no-such-flag 3
-""",
-        encoding="utf-8",
-    )
+    file.write_text(COMPOSE.format(version="0.19.0"), encoding="utf-8")
+    code, out, err = run(capsys, "--gpu", "h100", "--from", str(file))
+    assert (code, out) == (2, "")
+    assert "vLLM 0.19.0 has no flag --no-such-flag" in err
+    file.write_text(COMPOSE.format(version="0.99.0"), encoding="utf-8")
     code, data = answer(capsys, "--gpu", "h100", "--from", str(file))
     assert code == 0
-    assert data["engine"] == {"name": "vllm", "version": "0.19.0"}
+    assert data["engine"] == {"name": "vllm", "version": "0.99.0"}
     assert sum("--no-such-flag" in warning for warning in data["warnings"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (
+            "vllm serve Qwen/Qwen3-8B --max-model-lenn 4096",
+            "vLLM 0.33.0 has no flag --max-model-lenn; did you mean --max-model-len?; the engine "
+            "exits on a flag that it does not have: correct it or leave it out",
+        ),
+        (
+            "vllm serve Qwen/Qwen3-8B --swap-space 4",
+            "no longer has --swap-space; it was removed by",
+        ),
+        ("vllm serve Qwen/Qwen3-8B --swap-space 4", "--engine vllm@0."),
+        (
+            "python -m sglang.launch_server --model-path Qwen/Qwen3-8B --context-lengthh 4096",
+            "SGLang 0.5.23 has no flag --context-lengthh; did you mean --context-length?",
+        ),
+        (
+            "llama-server -m Qwen/Qwen3-8B --ctx-sizee 4096",
+            "llama-server has no flag --ctx-sizee; did you mean --ctx-size?",
+        ),
+    ],
+)
+def test_a_flag_on_which_the_engine_exits_is_refused(
+    capsys: pytest.CaptureFixture[str], command: str, sentence: str
+) -> None:
+    code, out, err = run(capsys, "--gpu", "h100", "--", *command.split())
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [("vllm@0.11.0", 0), ("vllm@0.33.0", 2), ("vllm@0.99.0", 0)]
+)
+def test_the_version_that_is_asked_for_decides_about_a_flag(
+    capsys: pytest.CaptureFixture[str], version: str, code: int
+) -> None:
+    command = ["vllm", "serve", "Qwen/Qwen3-8B", "--swap-space", "4"]
+    found, _, _ = run(capsys, "--gpu", "h100", "--engine", version, "--", *command)
+    assert found == code
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "Qwen/Qwen3-8B", "llama-3.1-8b@awq"])
+@pytest.mark.parametrize(
+    "command",
+    ["vllm serve Qwen/Qwen3-14B", "python -m sglang.launch_server --model-path Qwen/Qwen3-14B"],
+)
+def test_a_model_beside_a_command_that_names_one_is_refused(
+    capsys: pytest.CaptureFixture[str], model: str, command: str
+) -> None:
+    code, out, err = run(capsys, model, "--gpu", "h100", "--", *command.split())
+    assert (code, out) == (2, "")
+    assert f"the model is given twice, as '{model}' and by the command after --" in err
+
+
+@pytest.mark.parametrize("before", [["env"], ["nohup"], ["numactl", "-N", "0"], ["/usr/bin/env"]])
+def test_a_program_before_the_command_is_no_model(
+    capsys: pytest.CaptureFixture[str], before: list[str]
+) -> None:
+    command = [*before, "vllm", "serve", "Qwen/Qwen3-8B", "--max-model-len", "4096"]
+    code, _, _ = run(capsys, "--gpu", "h100", "--", *command)
+    assert code == 0
+
+
+def test_an_option_that_replaces_the_commands_is_named_beside_the_verdict(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["vllm", "serve", "Qwen/Qwen3-8B", "--max-model-len", "16k"]
+    asked = ["--gpu", "h100", "--context", "8k"]
+    _, out, _ = run(capsys, *asked, "--", *command)
+    lines = out.splitlines()
+    said = next(n for n, line in enumerate(lines) if "max_model_len 8,192 replaces 16,000" in line)
+    assert said < next(n for n, line in enumerate(lines) if line.startswith("Memory of each GPU"))
+    _, data = answer(capsys, *asked, "--", *command)
+    assert any("max_model_len 8,192 replaces 16,000" in warning for warning in data["warnings"])
 
 
 def test_explain_names_formulas_and_sources(capsys: pytest.CaptureFixture[str]) -> None:
@@ -502,7 +584,7 @@ def test_a_flag_the_engine_lacks_stands_beside_the_verdict(
 ) -> None:
     for flag, hint in (("--max-model-lem", "; did you mean --max-model-len?"), ("--foo-bar", "")):
         command = ["vllm", "serve", "llama-3.2-1b", flag, "4096"]
-        _, out, _ = run(capsys, "--gpu", "4090", "--", *command)
+        _, out, _ = run(capsys, "--gpu", "4090", "--engine", "vllm@0.99.0", "--", *command)
         head, _, rest = " ".join(out.split()).partition("Memory of each GPU")
         assert f"has no flag {flag}{hint}" in head
         assert flag not in rest

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenroom.cli.options import named_count
@@ -36,6 +36,8 @@ _SETTINGS = {
     "usage": "usage",
     "seed": "seed",
 }
+_RUNNERS = ("python", "python3", "docker", "podman")
+"""Programs that an engine's command may begin with, beside its own."""
 _SHORTHAND = ("tp", "pp", "dp", "ep", "context", "kv", "util")
 
 
@@ -62,6 +64,8 @@ def question(words: tuple[str, ...], options: dict[str, Any], *, verb: str) -> Q
         TokenroomError: A word or an option cannot be read, or two contradict each other.
     """
     parsed, model = _command(words, options, verb)
+    if parsed is not None and parsed.refusal and verb != "calibrate":  # what was measured, started
+        raise CommandLineError(parsed.refusal)
     engine = options["engine"] or (parsed.engine if parsed is not None else "vllm")
     if parsed is not None and parsed.version is not None and "@" not in engine:
         engine = f"{engine}@{parsed.version}"
@@ -172,6 +176,13 @@ def _command(
             )
         return None, words[0]
     elif words:
+        if _names_a_model(words[0]) and any(
+            PurePath(word).name in {*program_names(), *_RUNNERS} for word in words[1:2]
+        ):
+            raise CommandLineError(
+                f"the model is given twice, as {shown(words[0])} and by the command after --; "
+                f"leave {shown(words[0])} out"
+            )
         text = words
     else:
         raise CommandLineError(
@@ -194,6 +205,17 @@ def _command(
         version=version or None,
     )
     return parsed, parsed.model
+
+
+def _names_a_model(word: str) -> bool:
+    """Whether a word before a command is a model, and no program that starts the command."""
+    from tokenroom.models.catalogue import candidates
+
+    return (
+        re.fullmatch(r"[\w.-]+/[\w.@-]+|.*\.(json|gguf)", word) is not None
+        or bool(candidates(word.partition("@")[0]))
+        or (_is_path(word) and not os.access(word, os.X_OK))
+    )
 
 
 def _is_path(word: str) -> bool:

@@ -48,6 +48,9 @@ class ParsedCommand:
         notes: Sentences on what was left out or assumed.
         facts: Other settings of the container, such as ``"shm-size"``.
         weights: Layout of the weights that the command names beside the model (``"q4_k_m"``).
+        refusal: Why the engine exits on the command instead of starting: a sentence on a flag that
+            its version does not have, empty when there is none. Only of commands whose every flag
+            is known; whoever reads the log of an engine that did start passes over it.
     """
 
     engine: str = "vllm"
@@ -59,6 +62,23 @@ class ParsedCommand:
     notes: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     weights: str | None = None
+    refusal: str = ""
+
+
+def flag_refusal(engine: str, said: str, *, other_version: str = "") -> str:
+    """That an engine exits on a flag, and what to do.
+
+    Args:
+        engine: Its name for ``--engine``.
+        said: Which flag its version does not have, and what it has instead.
+        other_version: A version that has the flag, empty when none does.
+    """
+    way = (
+        f"leave it out, or ask for a version that has it (--engine {engine}@{other_version})"
+        if other_version
+        else "correct it or leave it out"
+    )
+    return f"{said}; the engine exits on a flag that it does not have: {way}"
 
 
 class LaunchWords(tuple[str, ...]):

@@ -50,6 +50,7 @@ _DECISIVE = frozenset(
         "build_may_not_start",
         "max_seq_len_lowered",
         "per_replica",
+        "overridden",
     }
 )
 """Notices that bear on the verdict itself and stand beside it."""

@@ -11,7 +11,14 @@ from functools import lru_cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenroom.errors import DeploymentError, HardwareError, ModelError, TokenroomError, shown
+from tokenroom.errors import (
+    CommandLineError,
+    DeploymentError,
+    HardwareError,
+    ModelError,
+    TokenroomError,
+    shown,
+)
 from tokenroom.fitting import FitResult, fit
 from tokenroom.growth import parse_sweep, sweep
 from tokenroom.hardware.accelerator import Accelerator
@@ -256,6 +263,8 @@ def _command(question: DeploymentQuestion) -> tuple[str, Any]:
     parsed = command_parser(started)(
         chosen, environment={}, allow_files=False, version=version or None
     )
+    if parsed.refusal:
+        raise CommandLineError(parsed.refusal)
     version = version or parsed.version or ""
     return f"{started}@{version}" if version else started, parsed
 

@@ -12,7 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from tokenroom.engines.command_line import MAX_OPTIONS_BYTES, ParsedCommand, read_launches
+from tokenroom.engines.command_line import (
+    MAX_OPTIONS_BYTES,
+    ParsedCommand,
+    flag_refusal,
+    read_launches,
+)
 from tokenroom.engines.containers import Launch
 from tokenroom.engines.llama_cpp.bench import read_bench
 from tokenroom.engines.llama_cpp.command_words import MODEL_NAMES, CommandWords
@@ -132,7 +137,18 @@ def _llama(
         ignored=tuple(ignored),
         unknown=tuple(unknown),
     )
-    return _command(program, said, variables, launch, version)
+    refusal = _refusal(program, unknown[0]) if unknown and version is None else ""
+    return replace(_command(program, said, variables, launch, version), refusal=refusal)
+
+
+def _refusal(program: str, flag: str) -> str:
+    """That the program exits on a flag; builds that are named may have what this one has not."""
+    import difflib  # only a misspelt flag needs it
+
+    names = [*ALIASES, *KNOWN_SWITCHES, *KNOWN_VALUES]
+    close = difflib.get_close_matches(flag, names, n=1, cutoff=0.7)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return flag_refusal("llama.cpp", f"{program} has no flag {flag}{hint}")
 
 
 def _command(
@@ -389,6 +405,7 @@ def _modelfile(text: str, variables: Mapping[str, str], version: str | None) -> 
     )
     model, layout, notes = _ollama_model(file.model)
     return ParsedCommand(
+        refusal=file.refusal,
         engine="llama.cpp",
         model=model,
         version=version,

@@ -40,6 +40,8 @@ class Modelfile:
         parameters: Parameters by name that matter for memory.
         ignored: Known parameters without influence on memory.
         unknown: Parameters that Ollama does not have.
+        refusal: That it refuses the file for one (``FormatParams``, ``api/types.go``); empty when
+            there is none.
         notes: Sentences on lines that were left out.
     """
 
@@ -47,6 +49,7 @@ class Modelfile:
     parameters: Mapping[str, str]
     ignored: tuple[str, ...]
     unknown: tuple[str, ...]
+    refusal: str
     notes: tuple[str, ...]
 
 
@@ -60,6 +63,7 @@ def read_modelfile(text: str) -> Modelfile:
     parameters: dict[str, str] = {}
     ignored: list[str] = []
     unknown: list[str] = []
+    refusal = ""
     notes: list[str] = []
     for number, line in _lines(text):
         word, *values = line.split(None, 1)
@@ -89,6 +93,10 @@ def read_modelfile(text: str) -> Modelfile:
             else:
                 unknown.append(own)
                 notes.append(f"Ollama has no parameter {own} ({where}), which was left out")
+                refusal = refusal or (
+                    f"Ollama has no parameter {own} ({where}) and refuses the file; correct it or "
+                    f"leave it out"
+                )
         elif name in _LOADED:
             notes.append(f"{name} {value} ({where}) is not counted")
     if not model:
@@ -98,6 +106,7 @@ def read_modelfile(text: str) -> Modelfile:
         parameters=parameters,
         ignored=tuple(dict.fromkeys(ignored)),
         unknown=tuple(unknown),
+        refusal=refusal,
         notes=tuple(notes),
     )
 

@@ -13,11 +13,17 @@ from typing import Any, Final
 from tokenroom.engines.command_line import (
     ParsedCommand,
     chosen_call,
+    flag_refusal,
     read_launches,
     read_options_file,
 )
 from tokenroom.engines.containers import Launch
-from tokenroom.engines.sglang.flags import nearest_version, parse_flags
+from tokenroom.engines.sglang.flags import (
+    nearest_version,
+    parse_flags,
+    unknown_sentence,
+    version_with,
+)
 from tokenroom.engines.sglang.policy import SGLANG
 from tokenroom.engines.sglang.rules import NEWEST_VERSION, version_numbers
 from tokenroom.engines.sglang.setting_names import fields_of
@@ -127,8 +133,21 @@ def _parse(
         gpus=_visible_gpus(launch),
         accelerator_hint=launch.accelerator,
         notes=tuple(notes),
+        refusal=_refusal(parsed.unknown, version),
         facts=launch.facts,
     )
+
+
+def _refusal(unknown: Sequence[str], version: str | None) -> str:
+    """That the server's parser exits on a flag; a version that was not read may have it."""
+    if not unknown:
+        return ""
+    known, other = nearest_version(version), version_with(unknown[0])
+    if version is not None and (
+        version_numbers(version) > version_numbers(NEWEST_VERSION) or (other and version != known)
+    ):
+        return ""
+    return flag_refusal("sglang", unknown_sentence(unknown[0], known), other_version=other)
 
 
 def _settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

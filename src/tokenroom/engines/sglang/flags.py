@@ -174,3 +174,29 @@ def parse_flags(words: Sequence[str], version: str) -> ParsedFlags:
     return ParsedFlags(
         values=vars(given), unknown=tuple(dict.fromkeys(unknown)), positional=tuple(positional)
     )
+
+
+def unknown_sentence(name: str, version: str) -> str:
+    """That a version has no flag of that name: of another version, or the nearest one there is."""
+    others = [flag for flag in _table()[1] if name in flag.names]
+    if others:
+        oldest = min(others, key=lambda flag: version_numbers(flag.since))
+        if version_numbers(oldest.since) > version_numbers(version):
+            return f"SGLang {version} does not have {name} yet; it came by {oldest.since}"
+        ends = [flag.until for flag in others if flag.until is not None]
+        gone = max(ends, key=version_numbers)
+        return f"SGLang {version} no longer has {name}; it was removed by {gone}"
+    import difflib  # only a misspelt flag needs it
+
+    names = [option for flag in flags_of(version) for option in flag.names]
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"SGLang {version} has no flag {name}{hint}"
+
+
+def version_with(name: str) -> str:
+    """The newest version read that has a flag of that name; empty when none has."""
+    for version in reversed(known_versions()):
+        if any(name in flag.names for flag in flags_of(version)):
+            return version
+    return ""

@@ -13,15 +13,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from tokenroom.engines.command_line import ParsedCommand, read_launches, read_options_file
+from tokenroom.engines.command_line import (
+    ParsedCommand,
+    flag_refusal,
+    read_launches,
+    read_options_file,
+)
 from tokenroom.engines.containers import Launch
 from tokenroom.engines.shell import hole_in, hole_sentence
 from tokenroom.engines.vllm.engine_args import INFLUENTIAL, not_modelled, to_settings
 from tokenroom.engines.vllm.flags import (
+    ParsedFlags,
     known_versions,
     nearest_version,
     parse_flags,
     version_key,
+    version_with,
 )
 from tokenroom.errors import CommandLineError, shown
 
@@ -58,6 +65,11 @@ class _Call:
     serve: bool
     environment: Mapping[str, str]
     extra_flags: frozenset[str] = frozenset()
+
+    @property
+    def has_known_flags(self) -> bool:
+        """Every flag that the entry takes is in the table: a server, and no benchmark or call."""
+        return self.usage == "server" and not self.extra_flags and bool(self.launch.words)
 
 
 def parse_command(
@@ -304,11 +316,25 @@ def _finish(call: _Call, version: str | None, allow_files: bool) -> ParsedComman
         gpus=_visible_gpus(call, values),
         accelerator_hint=call.launch.accelerator,
         notes=tuple(notes),
+        refusal=_refusal(call, version, parsed),
         facts={
             **call.launch.facts,
             **{key: str(values[key]) for key in ("revision", "hf_config_path") if key in values},
         },
     )
+
+
+def _refusal(call: _Call, version: str | None, parsed: ParsedFlags) -> str:
+    """That the server's own parser exits on a flag; a version that was not read may have it."""
+    if not parsed.unknown or not call.has_known_flags:
+        return ""
+    other = version_with(parsed.unknown[0])
+    newest = version_key(known_versions()[-1])
+    if version is not None and (
+        version_key(version) > newest or (other and version not in known_versions())
+    ):
+        return ""
+    return flag_refusal("vllm", parsed.notes[0], other_version=other)
 
 
 def _version_of(call: _Call) -> str | None:

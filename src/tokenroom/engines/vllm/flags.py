@@ -603,6 +603,15 @@ def _sentence(error: argparse.ArgumentError, flags: Sequence[Flag]) -> str:
     return message
 
 
+def version_with(name: str) -> str:
+    """The newest version read that has a flag of that name; empty when none has."""
+    found = [flag for flag in all_flags() if name in flag.names or name in flag.negative_names]
+    for version in reversed(known_versions()):
+        if any(flag in flags_of(version) for flag in found):
+            return version
+    return ""
+
+
 def _unknown_note(name: str, version: str, options: Mapping[str, Flag | None]) -> str:
     """Why a flag is not taken: of another version, or the nearest one there is."""
     others = [flag for flag in all_flags() if name in flag.names or name in flag.negative_names]
