@@ -195,8 +195,8 @@ def _block_size(options: dict[str, Any]) -> int | None:
 
 def _reshaped(requests: Iterable[Request], options: dict[str, Any]) -> Iterable[Request]:
     """The part that is asked for, in the speed that is asked for."""
-    from tokenroom.serving.workloads.grammar import seconds_of
     from tokenroom.serving.workloads.reshaping import limited, sped_up, windowed
+    from tokenroom.serving.workloads.written_values import seconds_of
 
     if options["window"] is not None:
         start, dots, end = options["window"].partition("..")

@@ -13,11 +13,12 @@ from tokenroom.serving.request import Request
 from tokenroom.serving.schedulers.vllm import VllmScheduler, VllmSchedulerConfig
 from tokenroom.serving.simulator import simulate
 from tokenroom.serving.workloads import draws
-from tokenroom.serving.workloads.grammar import is_description, parse_workload, seconds_of
+from tokenroom.serving.workloads.grammar import is_description, parse_workload
 from tokenroom.serving.workloads.limits import TooLong, too_long
 from tokenroom.serving.workloads.presets import load_presets
 from tokenroom.serving.workloads.reshaping import limited, sped_up, windowed
 from tokenroom.serving.workloads.summary import summarise
+from tokenroom.serving.workloads.written_values import seconds_of
 
 SHORT = "input=8,output=2"
 

@@ -239,7 +239,7 @@ PLAIN = "ts,input,output\n"
         (MOONCAKE + "{\n", "line 3: it is no JSON"),
         (MOONCAKE + "[" * 100_000 + "\n", "line 3: it is no JSON"),
         (MOONCAKE + "3\n", "line 3: it is 3, not an object"),
-        (MOONCAKE.replace("[0, 1, 3]", "7"), "line 2: hash_ids is 7, no list"),
+        (MOONCAKE.replace("[0, 1, 3]", "7"), "line 2: hash_ids holds no list of whole"),
         (MOONCAKE.replace("[0, 1, 3]", "[0, 1, 3, 4]"), "line 2: it has 4 block ids of 512"),
         (MOONCAKE.replace("4000", "null"), "line 2: timestamp has no value"),
         (MOONCAKE.replace("4000", "NaN"), "line 2: timestamp is nan, which is no finite time"),

@@ -18,14 +18,8 @@ from typing import Final
 from tokenroom.errors import WorkloadError, shown
 from tokenroom.serving.workloads.bad_rows import BadRows
 from tokenroom.serving.workloads.columns import Columns, find_columns
+from tokenroom.serving.workloads.records import Records
 from tokenroom.serving.workloads.rows import Row
-from tokenroom.serving.workloads.values import (
-    NotANumberError,
-    NotATimeError,
-    session_number,
-    time_reader,
-    whole_number,
-)
 
 SIGNATURES: Final = {
     "azure": frozenset({"TIMESTAMP", "ContextTokens", "GeneratedTokens"}),
@@ -75,85 +69,40 @@ def csv_rows(
     while head and not head.strip():
         head, above = text.readline(), above + 1
     header = header_of(head, bad.name)
-    fields = _Fields(header, find_columns(header, asked, name=bad.name, arrivals=arrivals))
-    time_at, in_at, out_at = fields.time_at, fields.in_at, fields.out_at
-    plain = fields.session_at is None and fields.priority_at is None and time_at is not None
+    columns = find_columns(header, asked, name=bad.name, arrivals=arrivals)
+    records = Records(columns, arrivals=arrivals)
+    at = {field: header.index(column) for field, column in columns.names.items()}
+    time_at, in_at, out_at = at.get("arrival", 0), at["input"], at["output"]
+    plain = arrivals and "session" not in at and "priority" not in at
+    time: Callable[[str], float] | None = None
     reader = csv.reader(text, delimiter=_delimiter(head))
     with bad.until_damage(lambda: reader.line_num + above):
         while True:
             try:
                 for row in reader:
                     line = reader.line_num + above
-                    if plain and fields.time is not None:  # the quick way, for millions of rows
+                    if time is not None:  # the quick way, for millions of rows
                         try:
                             yield (
-                                *(line, fields.time(row[time_at]), int(row[in_at])),  # type: ignore[index]
+                                *(line, time(row[time_at]), int(row[in_at])),
                                 *(int(row[out_at]), None, 0, None),
                             )
                             continue
                         except (ValueError, IndexError):
                             pass  # the careful way says what is wrong
-                    found = fields.read(row, line, bad)
+                    if not any(value.strip() for value in row):
+                        continue
+                    if len(row) <= max(at.values()):
+                        sentence = f"it has {len(row)} columns where the header has {len(header)}"
+                        bad.refuse(line, "missing", sentence)
+                        continue
+                    found = records.read(dict(zip(header, row, strict=False)), line, bad)
                     if found is not None:
                         yield found
+                    time = records.times.read if plain and records.times is not None else None
                 return
             except csv.Error as problem:
                 bad.refuse(reader.line_num + above, "text", f"it is no row of CSV ({problem})")
-
-
-class _Fields:
-    """Where a row holds what."""
-
-    __slots__ = (
-        *("columns", "header", "in_at", "out_at", "priority_at", "session_at", "time", "time_at"),
-    )
-
-    def __init__(self, header: list[str], columns: Columns) -> None:
-        at = {field: header.index(column) for field, column in columns.names.items()}
-        self.header = header
-        self.columns = columns
-        self.in_at, self.out_at = at["input"], at["output"]
-        self.time_at, self.session_at = at.get("arrival"), at.get("session")
-        self.priority_at = at.get("priority")
-        self.time: Callable[[str], float] | None = None
-
-    def read(self, row: list[str], line: int, bad: BadRows) -> Row | None:
-        """A row with every field checked; None when it is blank or left out."""
-        if not any(value.strip() for value in row):
-            return None
-        needed = (self.in_at, self.out_at, self.time_at, self.session_at, self.priority_at)
-        if len(row) <= max(place for place in needed if place is not None):
-            sentence = f"it has {len(row)} columns where the header has {len(self.header)}"
-            bad.refuse(line, "missing", sentence)
-            return None
-        try:
-            return (
-                line,
-                self._arrival(row),
-                whole_number(row[self.in_at], self.header[self.in_at]),
-                whole_number(row[self.out_at], self.header[self.out_at]),
-                None if self.session_at is None else session_number(row[self.session_at]),
-                0
-                if self.priority_at is None
-                else whole_number(row[self.priority_at], self.header[self.priority_at]),
-                None,
-            )
-        except NotATimeError as problem:
-            bad.refuse(line, "time", str(problem))
-        except NotANumberError as problem:
-            bad.refuse(line, "number", str(problem))
-        return None
-
-    def _arrival(self, row: list[str]) -> float:
-        if self.time_at is None:
-            return 0.0
-        value = row[self.time_at]
-        if self.time is not None:
-            return self.time(value)
-        time = time_reader(value, self.columns.units_per_second, self.header[self.time_at])
-        seconds = time(value)
-        self.time = time  # the first value that is a time says how they are written
-        return seconds
 
 
 def check_signature(name: str, kind: str, header: list[str]) -> None:

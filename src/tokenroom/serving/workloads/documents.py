@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from tokenroom.errors import WorkloadError, shown
 from tokenroom.serving.workloads.bad_rows import BadRows
 from tokenroom.serving.workloads.columns import Columns, find_columns
+from tokenroom.serving.workloads.records import Records, Times
 from tokenroom.serving.workloads.rows import Row
 from tokenroom.serving.workloads.values import (
     NotANumberError,
     NotATimeError,
     session_number,
-    time_reader,
     whole_number,
 )
 
@@ -38,6 +39,7 @@ _MOONCAKE: Final = Columns(
 )
 _USAGE: Final = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
 _CREATED: Final = ("created", "created_at", "timestamp", "request_time", "time")
+_SESSIONS: Final = ("session_id", "conversation_id", "user")
 _MAX_LINE_CHARACTERS: Final = 2**26
 
 
@@ -72,7 +74,7 @@ def json_rows(
             left out.
     """
     line = 0
-    fields: _Keys | None = None
+    records: Records | _Log | None = None
     with bad.until_damage(lambda: line):
         while True:
             written = text.readline(_MAX_LINE_CHARACTERS)
@@ -90,128 +92,75 @@ def json_rows(
             if not isinstance(record, dict):
                 bad.refuse(line, "text", f"it is {shown(record)}, not an object")
                 continue
-            if fields is None:
-                fields = _Keys(record, kind, asked, bad.name, arrivals=arrivals)
-            found = fields.read(record, line, bad)
+            if records is None:
+                records = (
+                    _Log(asked, arrivals=arrivals)
+                    if kind == "openai"
+                    else _records(record, kind, asked, bad.name, arrivals=arrivals)
+                )
+            found = records.read(record, line, bad)
             if found is not None:
                 yield found
 
 
-class _Keys:
-    """Where an object holds what."""
+def _records(
+    record: Mapping[str, Any], kind: str, asked: Columns | None, name: str, *, arrivals: bool
+) -> Records:
+    """Where the objects of a file hold what, by its first one."""
+    told = _MOONCAKE if kind == "mooncake" and asked is None else asked
+    columns = find_columns(record, told, name=name, arrivals=arrivals)
+    if kind == "bailian":
+        columns = replace(columns, names={**columns.names, "session": "chat_id"})
+    return Records(columns, arrivals=arrivals)
 
-    __slots__ = ("arrivals", "columns", "kind", "time", "unit")
 
-    def __init__(
-        self,
-        record: Mapping[str, Any],
-        kind: str,
-        asked: Columns | None,
-        name: str,
-        *,
-        arrivals: bool,
-    ) -> None:
-        self.kind = kind
-        self.arrivals = arrivals
-        if kind == "openai":
-            names = dict(asked.names) if asked is not None else {}
-            self.columns: Mapping[str, str] = names
-            self.unit = asked.units_per_second if asked is not None else None
-        else:
-            told = asked
-            if kind == "mooncake" and asked is None:
-                told = _MOONCAKE
-            found = find_columns(record, told, name=name, arrivals=arrivals)
-            self.columns, self.unit = found.names, found.units_per_second
-            if kind == "bailian":
-                self.columns = {**self.columns, "session": "chat_id"}
-        self.time: Callable[[Any], float] | None = None
+class _Log:
+    """A log of an OpenAI-style API: where its lines hold what."""
+
+    __slots__ = ("_created", "_session", "_times")
+
+    def __init__(self, asked: Columns | None, *, arrivals: bool) -> None:
+        named = asked.names if asked is not None else {}
+        self._created = (named["arrival"],) if "arrival" in named else _CREATED
+        self._session = (named["session"],) if "session" in named else _SESSIONS
+        unit = asked.units_per_second if asked is not None else None
+        self._times = Times(self._created[0], unit) if arrivals else None
 
     def read(self, record: Mapping[str, Any], line: int, bad: BadRows) -> Row | None:
-        """An object with every field checked; None when it is left out."""
+        """One line as a row; None when it is left out."""
+        found = _usage(record)
+        if found is None:
+            sentence = "it has no usage, so nothing tells how many tokens its messages were"
+            bad.refuse(line, "missing", sentence)
+            return None
+        usage, (prompt, output) = found
         try:
-            if self.kind == "openai":
-                return self._logged(record, line)
-            columns = self.columns
-            blocks = record.get(columns["blocks"]) if "blocks" in columns else None
-            if blocks is not None and not (
-                isinstance(blocks, list) and all(type(block) is int for block in blocks)
-            ):
-                bad.refuse(
-                    line, "blocks", f"{columns['blocks']} is {shown(blocks)}, no list of ids"
-                )
-                return None
+            arrival = (
+                0.0 if self._times is None else self._times.seconds(_first(record, self._created))
+            )
             return (
-                line,
-                self._arrival(record.get(columns["arrival"]), columns["arrival"])
-                if self.arrivals
-                else 0.0,
-                whole_number(record.get(columns["input"]), columns["input"]),
-                whole_number(record.get(columns["output"]), columns["output"]),
-                session_number(record.get(columns["session"])) if "session" in columns else None,
-                whole_number(record.get(columns["priority"], 0), "priority")
-                if "priority" in columns
-                else 0,
-                blocks,
+                *(line, arrival, whole_number(usage.get(prompt), prompt)),
+                *(whole_number(usage.get(output), output),),
+                *(session_number(_first(record, self._session)), 0, None),
             )
         except NotATimeError as problem:
             bad.refuse(line, "time", str(problem))
         except NotANumberError as problem:
             bad.refuse(line, "number", str(problem))
-        except _NoUsageError as problem:
-            bad.refuse(line, "missing", str(problem))
         return None
 
-    def _arrival(self, value: Any, field: str) -> float:
-        if value is None:
-            raise NotATimeError(f"{field} has no value")
-        if self.time is None:
-            time = time_reader(value, self.unit, field)
-            seconds = time(value)
-            self.time = time
-            return seconds
-        return self.time(value)
 
-    def _logged(self, record: Mapping[str, Any], line: int) -> Row:
-        """One line of a log of an OpenAI-style API."""
-        found = _usage(record)
-        if found is None:
-            raise _NoUsageError(
-                "it has no usage, so nothing tells how many tokens its messages were"
-            )
-        usage, names = found
-        arrival = 0.0
-        if self.arrivals:
-            wanted = self.columns.get("arrival")
-            places = (wanted,) if wanted is not None else _CREATED
-            holder, field = next(
-                (
-                    (inner, name)
-                    for name in places
-                    for inner in _layers(record)
-                    if inner.get(name) is not None
-                ),
-                (record, places[0]),
-            )
-            arrival = self._arrival(holder.get(field), field)
-        session = self.columns.get("session")
-        named = next(
-            (
-                inner[name]
-                for name in ((session,) if session else ("session_id", "conversation_id", "user"))
-                for inner in _layers(record)
-                if isinstance(inner.get(name), str | int)
-            ),
-            None,
-        )
-        return (
-            *(line, arrival, whole_number(usage.get(names[0]), names[0])),
-            *(whole_number(usage.get(names[1]), names[1]), session_number(named), 0, None),
-        )
-
-
-class _NoUsageError(ValueError):
-    """A line of a log does not say how many tokens it was."""
+def _first(record: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """The first of the names that has a value, in the object or in what it wraps."""
+    return next(
+        (
+            layer[name]
+            for name in names
+            for layer in _layers(record)
+            if isinstance(layer.get(name), str | int | float)
+        ),
+        None,
+    )
 
 
 def _layers(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -8,17 +8,22 @@ a unit where it needs one, or a name with arguments in parentheses.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Final
 
-from tokenroom.errors import TokenroomError, WorkloadError, shown
+from tokenroom.errors import WorkloadError, shown
 from tokenroom.serving.workloads import arrivals, distributions
 from tokenroom.serving.workloads.conversations import SystemPrompts, Talk
-from tokenroom.serving.workloads.distributions import Distribution, Pairs
+from tokenroom.serving.workloads.distributions import Pairs
 from tokenroom.serving.workloads.synthetic import SyntheticWorkload
-from tokenroom.serving.workloads.values import MAX_LENGTH_TOKENS
-from tokenroom.units import parse_tokens
+from tokenroom.serving.workloads.written_values import (
+    CALL,
+    WrittenValues,
+    pair_of,
+    seconds_of,
+    split,
+    tokens_of,
+)
 
 PROCESSES: Final[Mapping[str, tuple[str, ...]]] = {
     # name: the keys that it alone takes
@@ -38,15 +43,7 @@ COMMON_KEYS: Final = (
 )
 """Keys that every description takes."""
 
-_TIME: Final = {
-    **{"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0},
-    **{"h": 3600.0, "d": 86400.0},
-}
-_NUMBER = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([a-zA-Z]*)")
 _DESCRIPTION = re.compile(r"[a-z][a-z-]*(:.*)?", re.DOTALL)
-_CALL = re.compile(r"([a-z]+)\((.*)\)", re.DOTALL)
-_MAX_SECONDS: Final = 1e10
-_MAX_NUMBERS_BYTES: Final = 2**26
 
 
 def is_description(text: str) -> bool:
@@ -70,7 +67,7 @@ def parse_workload(text: str, *, block_tokens: int = 16) -> SyntheticWorkload:
         WorkloadError: It names no process or preset, or a part cannot be meant.
     """
     name, keys = _resolved(text)
-    reader = _Reader(name, keys)
+    reader = WrittenValues(name, keys)
     process = None
     users = None
     if name == "users":
@@ -155,146 +152,7 @@ def _keys(text: str) -> dict[str, str]:
     return found
 
 
-def split(text: str) -> list[str]:
-    """The parts between commas outside of parentheses.
-
-    Raises:
-        WorkloadError: Parentheses do not match.
-    """
-    parts, depth, start = [], 0, 0
-    for at, letter in enumerate(text):
-        if letter == "(":
-            depth += 1
-        elif letter == ")":
-            depth -= 1
-            if depth < 0:
-                break
-        elif letter == "," and not depth:
-            parts.append(text[start:at])
-            start = at + 1
-    if depth:
-        raise WorkloadError(f"the parentheses in {shown(text)} do not match")
-    parts.append(text[start:])
-    return [part.strip() for part in parts if part.strip()]
-
-
-def seconds_of(text: str, field: str) -> float:
-    """A time written as ``30s``, ``10m``, ``1.5h``, ``1d`` or ``250ms``; 0 needs no unit.
-
-    Raises:
-        WorkloadError: It is none.
-    """
-    match = _NUMBER.fullmatch(text.strip())
-    if match is not None and (match[2] in _TIME or float(match[1]) == 0):
-        seconds = float(match[1]) * _TIME.get(match[2], 1.0)
-        if seconds <= _MAX_SECONDS:
-            return seconds
-    raise WorkloadError(f"{field} is {shown(text)}; write a time with a unit, as 30s, 10m or 24h")
-
-
-class _Reader:
-    """The values of a description's keys."""
-
-    def __init__(self, name: str, keys: Mapping[str, str]) -> None:
-        self.name = name
-        self.keys = keys
-
-    def text(self, key: str) -> str:
-        if key not in self.keys:
-            raise WorkloadError(f"{self.name} needs {key}; write it as in {_EXAMPLES[key]}")
-        return self.keys[key]
-
-    def number(self, text: str, field: str) -> float:
-        match = _NUMBER.fullmatch(text.strip())
-        if match is None or match[2] or not 0 <= float(match[1]) < 1e15:
-            raise WorkloadError(f"{field} is {shown(text)}; write a number, as {_example(field)}")
-        return float(match[1])
-
-    def positive(self, key: str) -> float:
-        found = self.number(self.text(key), key)
-        if not found:
-            raise WorkloadError(f"{key} is 0; it must be above 0")
-        return found
-
-    def whole(self, key: str) -> int:
-        text = self.text(key)
-        digits = text.removeprefix("-") if key == "priority" else text
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 16):
-            raise WorkloadError(f"{key} is {shown(text)}; write a whole number, as {_example(key)}")
-        return int(text)
-
-    def tokens(self, key: str) -> int:
-        return _tokens(self.text(key), key)
-
-    def seconds(self, key: str) -> float:
-        found = seconds_of(self.text(key), key)
-        if not found:
-            raise WorkloadError(f"{key} is 0; it must be a time above 0")
-        return found
-
-    def rate(self, text: str, field: str) -> float:
-        """Requests a second: a number alone, or by the minute, hour or day."""
-        head, slash, unit = text.partition("/")
-        per = _TIME.get(unit.strip(), 0.0) if slash else 1.0
-        if not per:
-            raise WorkloadError(f"{field} is {shown(text)}; write a rate, as 5, 5/s or 300/min")
-        return self.number(head, field) / per
-
-    def distribution(self, key: str, number: Callable[[str, str], float]) -> Distribution:
-        """A number, or a distribution of numbers."""
-        text = self.text(key)
-        call = _CALL.fullmatch(text.strip())
-        if call is None:
-            return distributions.Constant(value=number(text, key))
-        name, arguments = call[1], split(call[2])
-        if name == "empirical" and len(arguments) == 1:
-            return distributions.Empirical(values=_numbers(arguments[0], key))
-        if name == "quantiles" and arguments:
-            pairs = [_pair(argument, key) for argument in arguments]
-            return distributions.Quantiles(
-                percents=tuple(self.number(share, key) for share, _ in pairs),
-                values=tuple(number(value, key) for _, value in pairs),
-            )
-        known = {
-            "constant": (1, 1),
-            "uniform": (2, 2),
-            "lognormal": (2, 3),
-            "exponential": (1, 1),
-            "geometric": (1, 1),
-        }
-        if name not in known:
-            raise WorkloadError(
-                f"{key} is {shown(text)}; distributions are {', '.join(known)}, empirical(FILE) "
-                "and quantiles(0:A,50:B,100:C)"
-            )
-        fewest, most = known[name]
-        if not fewest <= len(arguments) <= most:
-            raise WorkloadError(
-                f"{key} is {shown(text)}; {name} takes {fewest if fewest == most else '2 or 3'} "
-                "numbers"
-            )
-        if name == "lognormal":
-            largest = number(arguments[2], key) if len(arguments) == 3 else None
-            sigma = self.number(arguments[1], key)
-            if sigma > 10:
-                raise WorkloadError(
-                    f"{key} is {shown(text)}; its second number is the standard deviation of the "
-                    "logarithm, which is at most 10"
-                )
-            return distributions.LogNormal(
-                median=number(arguments[0], key), sigma=sigma, largest=largest
-            )
-        values = [number(argument, key) for argument in arguments]
-        if name == "uniform":
-            return distributions.Uniform(low=values[0], high=values[1])
-        if name == "exponential":
-            return distributions.Exponential(mean=values[0])
-        if name == "geometric":
-            return distributions.Geometric(mean=values[0])
-        return distributions.Constant(value=values[0])
-
-
-def _process(reader: _Reader) -> arrivals.ArrivalProcess:
+def _process(reader: WrittenValues) -> arrivals.ArrivalProcess:
     keys = reader.keys
     if reader.name == "batch":
         return arrivals.AtOnce()
@@ -328,21 +186,21 @@ def _process(reader: _Reader) -> arrivals.ArrivalProcess:
     return arrivals.Renewal(rate=rate)
 
 
-def _rate(reader: _Reader) -> float:
+def _rate(reader: WrittenValues) -> float:
     found = reader.rate(reader.text("rate"), "rate")
     if not found:
         raise WorkloadError("rate is 0; it must be above 0")
     return found
 
 
-def _table(reader: _Reader, period: float) -> arrivals.RateTable:
-    call = _CALL.fullmatch(reader.text("rates").strip())
+def _table(reader: WrittenValues, period: float) -> arrivals.RateTable:
+    call = CALL.fullmatch(reader.text("rates").strip())
     if call is None or call[1] != "table":
         raise WorkloadError(
             f"rates is {shown(reader.text('rates'))}; write table(TIME:RATE,...), as in "
             "table(0h:2,8h:9,20h:4)"
         )
-    pairs = [_pair(argument, "rates") for argument in split(call[2])]
+    pairs = [pair_of(argument, "rates") for argument in split(call[2])]
     if not pairs:
         raise WorkloadError("rates is an empty table; write it as in table(0h:2,8h:9,20h:4)")
     return arrivals.RateTable(
@@ -352,12 +210,12 @@ def _table(reader: _Reader, period: float) -> arrivals.RateTable:
     )
 
 
-def _lengths(reader: _Reader) -> Pairs:
+def _lengths(reader: WrittenValues) -> Pairs:
     if "lengths" in reader.keys:
         if "input" in reader.keys or "output" in reader.keys:
             raise WorkloadError("lengths says input and output; leave those out, or lengths")
         text = reader.text("lengths")
-        call = _CALL.fullmatch(text.strip())
+        call = CALL.fullmatch(text.strip())
         if call is None or call[1] != "trace":
             raise WorkloadError(f"lengths is {shown(text)}; write trace(FILE)")
         from tokenroom.serving.workloads.trace import Trace
@@ -367,79 +225,21 @@ def _lengths(reader: _Reader) -> Pairs:
             raise WorkloadError(f"{shown(call[2])} holds no lengths; give a trace with requests")
         return distributions.Observed(pairs=pairs)
     return distributions.Apart(
-        prompt=reader.distribution("input", _tokens),
-        output=reader.distribution("output", _tokens),
+        prompt=reader.distribution("input", tokens_of),
+        output=reader.distribution("output", tokens_of),
     )
 
 
-def _system(reader: _Reader) -> SystemPrompts:
+def _system(reader: WrittenValues) -> SystemPrompts:
     text = reader.text("system")
-    call = _CALL.fullmatch(text.strip())
+    call = CALL.fullmatch(text.strip())
     if call is None:
-        return SystemPrompts(count=1, tokens=_tokens(text, "system"))
+        return SystemPrompts(count=1, tokens=tokens_of(text, "system"))
     arguments = split(call[2])
     if call[1] != "shared" or len(arguments) != 2:
         raise WorkloadError(
             f"system is {shown(text)}; write the tokens of one system prompt, or shared(N,TOKENS)"
         )
     return SystemPrompts(
-        count=int(reader.number(arguments[0], "system")), tokens=_tokens(arguments[1], "system")
+        count=int(reader.number(arguments[0], "system")), tokens=tokens_of(arguments[1], "system")
     )
-
-
-def _pair(text: str, key: str) -> tuple[str, str]:
-    first, colon, second = (piece.strip() for piece in text.partition(":"))
-    if not colon or not first or not second:
-        raise WorkloadError(f"{key} has {shown(text)}, which is no pair such as 50:1024")
-    return first, second
-
-
-def _tokens(text: str, field: str) -> int:
-    try:
-        found = parse_tokens(text, field)
-    except TokenroomError as problem:
-        raise WorkloadError(str(problem)) from None
-    if found > MAX_LENGTH_TOKENS:
-        raise WorkloadError(
-            f"{field} is {found:,} tokens; a length is at most {MAX_LENGTH_TOKENS:,}"
-        )
-    return found
-
-
-def _numbers(path: str, key: str) -> list[float]:
-    """The numbers of a text file, between blanks, commas or line ends."""
-    from tokenroom.files import read_bounded_text
-
-    name = Path(path).name
-    text = read_bounded_text(
-        path, _MAX_NUMBERS_BYTES, what=f"{key} of {name}", error=WorkloadError, streams=True
-    )
-    found: list[float] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        for word in line.replace(",", " ").split():
-            try:
-                value = float(word)
-            except ValueError:
-                value = -1.0
-            if not 0 <= value <= MAX_LENGTH_TOKENS:
-                raise WorkloadError(
-                    f"{name}, line {number}: {shown(word)} is no number from 0 to "
-                    f"{MAX_LENGTH_TOKENS:,}; give a file of {key} numbers"
-                )
-            found.append(value)
-    if not found:
-        raise WorkloadError(f"{name} holds no number; give a file of {key} numbers")
-    return found
-
-
-_EXAMPLES: Final = {
-    "rate": "rate=5",
-    "cv": "cv=2",
-    "count": "count=32",
-    "input": "input=lognormal(1024,0.8)",
-    "output": "output=256",
-}
-
-
-def _example(field: str) -> str:
-    return _EXAMPLES.get(field, "=5").partition("=")[2]

@@ -5,19 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tokenroom.errors import WorkloadError
 from tokenroom.serving.workloads.bad_rows import BadRows
 from tokenroom.serving.workloads.columns import Columns, find_columns
+from tokenroom.serving.workloads.records import Records
 from tokenroom.serving.workloads.rows import Row
-from tokenroom.serving.workloads.values import (
-    NotANumberError,
-    NotATimeError,
-    session_number,
-    time_reader,
-    whole_number,
-)
 
 _BATCH_ROWS: Final = 2**14
 
@@ -62,53 +56,16 @@ def parquet_rows(
         total, line = file.metadata.num_rows, 0
         if not total:
             raise WorkloadError(f"{bad.name} is empty; give a trace with at least one request")
-        reader = _Values(names, arrivals=arrivals)
+        records = Records(names, arrivals=arrivals)
         try:
             for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=wanted):
                 columns = {name: batch.column(name).to_pylist() for name in wanted}
                 for at in range(batch.num_rows):
                     line += 1
-                    found = reader.read({name: columns[name][at] for name in wanted}, line, bad)
+                    found = records.read({name: columns[name][at] for name in wanted}, line, bad)
                     if found is not None:
                         yield found
                 progress(line / total)
         except (pyarrow.ArrowException, OSError) as problem:
             reason = str(problem).split("\n", 1)[0]
             bad.refuse(line + 1, "cut", f"the file is damaged here ({reason})")
-
-
-class _Values:
-    """Which column holds what."""
-
-    __slots__ = ("arrivals", "names", "time", "unit")
-
-    def __init__(self, columns: Columns, *, arrivals: bool) -> None:
-        self.names = columns.names
-        self.unit = columns.units_per_second
-        self.arrivals = arrivals
-        self.time: Callable[[Any], float] | None = None
-
-    def read(self, row: dict[str, Any], line: int, bad: BadRows) -> Row | None:
-        """A row with every field checked; None when it is left out."""
-        names = self.names
-        try:
-            arrival = 0.0
-            if self.arrivals:
-                value = row[names["arrival"]]
-                if value is None:
-                    raise NotATimeError(f"{names['arrival']} has no value")
-                time = self.time or time_reader(value, self.unit, names["arrival"])
-                arrival = time(value)
-                self.time = time
-            session = row[names["session"]] if "session" in names else None
-            priority = row[names["priority"]] if "priority" in names else 0
-            return (
-                *(line, arrival, whole_number(row[names["input"]], names["input"])),
-                *(whole_number(row[names["output"]], names["output"]), session_number(session)),
-                *(whole_number(priority, "priority"), None),
-            )
-        except NotATimeError as problem:
-            bad.refuse(line, "time", str(problem))
-        except NotANumberError as problem:
-            bad.refuse(line, "number", str(problem))
-        return None
