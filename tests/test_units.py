@@ -92,3 +92,25 @@ def test_lengths_have_a_bound() -> None:
     assert units.parse_tokens("1e12", "length") == units.MAX_TOKENS
     with pytest.raises(TokenroomError, match="give at most 1,000,000,000,000 tokens"):
         units.parse_tokens("1e13", "length")
+
+
+@pytest.mark.parametrize("text", ["1_0", "\u0663", "1.0", "", "ten", "0x10", "1e3"])
+def test_what_is_no_count_is_refused_by_name(text: str) -> None:
+    with pytest.raises(TokenroomError, match=r"field is .*; give a whole number"):
+        units.parse_count(text, "field")
+
+
+def test_counts_and_numbers_are_read_within_their_bounds() -> None:
+    assert units.parse_count(" 12 ", "field", 1, 64) == 12
+    assert units.parse_number("-1.5e-3", "field") == -0.0015
+    with pytest.raises(TokenroomError, match="give a whole number from 1 to 64"):
+        units.parse_count("65", "field", 1, 64)
+    with pytest.raises(TokenroomError, match="give a number"):
+        units.parse_number("1_0.5", "field")
+
+
+@pytest.mark.parametrize("text", ["936GB", "936", "fast", "-1GB/s", "1e30GiB/s"])
+def test_what_is_no_rate_is_refused_by_name(text: str) -> None:
+    with pytest.raises(TokenroomError, match=r"field is .*; give"):
+        units.parse_rate(text, "field")
+    assert units.parse_rate("936 GB/s", "field") == 936e9

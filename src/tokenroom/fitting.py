@@ -8,9 +8,10 @@ engine's policy, and judges the answer against what was asked.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -347,6 +348,31 @@ def fit(
     )
 
 
+def check_setting_names(
+    names: Iterable[str], what: str, *, options: bool = False, asks: Callable[..., Any] = fit
+) -> None:
+    """Refuse settings of an engine whose names are arguments of the question itself.
+
+    Args:
+        names: Of the settings.
+        what: What held them, for the message: ``"--set"``.
+        options: Arguments are options of a command line, which the message names.
+        asks: The question: :func:`fit`, or one that takes more.
+
+    Raises:
+        DeploymentError: One is.
+    """
+    own = signature(asks).parameters.keys() & set(names)
+    if own:
+        name = min(own)
+        instead = ""
+        if options and name not in _INNER:
+            instead = f"; give {_OPTIONS.get(name, f'--{name}')} instead"
+        raise DeploymentError(
+            f"{what} holds {name}, which is no setting of the engine's own{instead}"
+        )
+
+
 def _model(name: str | os.PathLike[str]) -> ModelSpec:
     """The model; one from the catalogue is kept, so that work on it is not repeated."""
     if isinstance(name, str) and not os.path.exists(name):
@@ -473,6 +499,17 @@ _TYPES: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "used_bytes": ((int,), "a whole number of bytes from 0"),
     "notes": ((list, tuple), "a list of sentences"),
 }
+#: How the command line writes arguments of :func:`fit` where not by their name.
+_OPTIONS: Final = {
+    "model": "the model before the options",
+    "request_tokens": "--request",
+    "used_bytes": "--used",
+    "input_tokens": "--input",
+    "output_tokens": "--output",
+    "host_bandwidth": "--host-bandwidth",
+    "price_per_gpu_hour": "--price",
+}
+_INNER: Final = frozenset({"settings", "notes", "find_model", "engine_settings"})
 _NEEDED: Final = frozenset({"model", "gpu", "engine", "used_bytes", "notes"})
 
 

@@ -20,6 +20,13 @@ TIB: Final = 2**40
 MAX_TOKENS: Final = 10**12
 """Most tokens a length may have; anything above is a slip."""
 
+MAX_BYTES: Final = 2**60
+"""Most bytes a size may have, and most bytes a second a rate."""
+
+_WHOLE: Final = re.compile(r"\s*[+-]?[0-9]{1,1000}\s*")
+_NUMBER: Final = re.compile(
+    r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\s*|nan|[+-]?inf"
+)
 _SIZE = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([a-zA-Z]*)\s*$")
 _BYTE_UNITS: Final = {
     "b": 1,
@@ -40,6 +47,7 @@ _BYTE_UNITS: Final = {
     "g": 10**9,
     "t": 10**12,
 }
+_MOST_BYTES: Final = f"{MAX_BYTES // TIB:,}TiB"
 _SECOND_UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 _COUNT_UNITS: Final = {"": 1, "k": 2**10, "m": 2**20}
 
@@ -54,7 +62,7 @@ def parse_bytes(text: str, field: str) -> int:
         field: The name of the field, for the error.
 
     Raises:
-        TokenroomError: The text is not a positive, finite size with a unit.
+        TokenroomError: The text is not a positive size with a unit, of :data:`MAX_BYTES` at most.
     """
     match = _SIZE.match(text)
     unit = match.group(2).lower() if match else None
@@ -68,6 +76,8 @@ def parse_bytes(text: str, field: str) -> int:
         raise TokenroomError(
             f"{field} is {shown(text)}; give a positive size with a unit, such as 80GiB or 96GB"
         )
+    if value > MAX_BYTES:
+        raise TokenroomError(f"{field} is {shown(text.strip())}; give at most {_MOST_BYTES}")
     return round(value)
 
 
@@ -75,11 +85,17 @@ def parse_rate(text: str, field: str) -> float:
     """Bytes a second written as ``"3.35TB/s"`` or ``"936 GB/s"``.
 
     Raises:
-        TokenroomError: The text is not a positive, finite rate.
+        TokenroomError: The text is not a positive rate, a time included, of :data:`MAX_BYTES` a
+            second at most.
     """
+    size, times = re.subn(r"(?i)(/s|ps)\s*$", "", text)
     try:
-        return float(parse_bytes(re.sub(r"(?i)(/s|ps)\s*$", "", text), field))
-    except TokenroomError:
+        if not times:
+            raise TokenroomError(f"{field} is a size")
+        return float(parse_bytes(size, field))
+    except TokenroomError as error:
+        if "at most" in str(error):
+            raise TokenroomError(f"{error}/s") from None
         raise TokenroomError(
             f"{field} is {shown(text)}; give a positive rate with a unit, such as 3.35TB/s or "
             f"936GB/s"
@@ -117,6 +133,38 @@ def parse_seconds(text: str, field: str) -> float:
             f"{field} is {text!r}; give a positive time with a unit, such as 50ms or 2s"
         )
     return value
+
+
+def parse_count(text: str, field: str, least: int | None = None, most: int | None = None) -> int:
+    """A count written in plain digits, as ``"8"``.
+
+    Raises:
+        TokenroomError: It is no whole number, or not between ``least`` and ``most``.
+    """
+    wanted = "a whole number" if least is None else f"a whole number from {least}"
+    if most is not None:
+        wanted += f" to {most:,}"
+    value = int(text) if text.isascii() and _WHOLE.fullmatch(text) else None
+    if (
+        value is None
+        or (least is not None and value < least)
+        or (most is not None and value > most)
+    ):
+        raise TokenroomError(
+            f"{field} is {shown(text)}; give {wanted}, such as {max(8, least or 0)}"
+        )
+    return value
+
+
+def parse_number(text: str, field: str) -> float:
+    """A number written as ``"0.9"`` or ``"1e-3"``.
+
+    Raises:
+        TokenroomError: It is no number in plain digits.
+    """
+    if not (text.isascii() and _NUMBER.fullmatch(text)):
+        raise TokenroomError(f"{field} is {shown(text)}; give a number, such as 0.9")
+    return float(text)
 
 
 def parse_tokens(text: str, field: str) -> int:

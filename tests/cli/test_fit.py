@@ -488,6 +488,27 @@ def test_an_unlisted_gpu_is_described_by_its_memory(capsys: pytest.CaptureFixtur
     assert any("GPU (custom)" in warning for warning in data["warnings"])
 
 
+def test_an_assumption_that_was_not_needed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *SMALL, "--assume-architecture", "qwen2")
+    assert code == 0
+    assert "--assume-architecture qwen2 was not needed" in out
+
+
+def test_changes_of_transformers_name_the_length_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(
+        capsys, "llama-3.2-1b", "--gpu", "4090", "--engine", "transformers", "--context", "128k",
+        "--concurrency", "8", "--json",
+    )  # fmt: skip
+    changes = json.loads(out)["changes_that_fit"]
+    shorter = [change for change in changes if "max_model_len" in change["settings"]]
+    assert shorter
+    for change in shorter:
+        assert change["request_tokens"] == change["settings"]["max_model_len"]
+    assert not any(
+        {"request_tokens", "concurrency"} & change["settings"].keys() for change in changes
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -510,6 +531,18 @@ def test_an_unlisted_gpu_is_described_by_its_memory(capsys: pytest.CaptureFixtur
         (["--service", "web"], "--service is 'web', which chooses in a deployment file"),
         (["--explain", "--sweep", "concurrency=1..4"], "give one of the two"),
         (["--revision", "abc"], "is bundled and has no revision 'abc'"),
+        (["--set", "concurrency=3"], "no setting of the engine's own; give --concurrency instead"),
+        (["--set", "request-tokens=3"], "give --request instead"),
+        (["--set", "find_model=x"], "find_model, which is no setting of the engine's own"),
+        (["--engine", "transformers", "--set", "engine=vllm"], "give --engine instead"),
+        (["--gpus", "0.0"], "--gpus is '0.0'; give a whole number"),
+        (["--concurrency", "1_0"], "--concurrency is '1_0'; give a whole number"),
+        (["--tp", "\uff12"], "--tp is '\uff12'; give a whole number"),
+        (["--util", "0_9"], "--util is '0_9'; give a number"),
+        (["--bandwidth", "300GB"], "give a positive rate with a unit"),
+        (["--bandwidth", "1e30GB/s"], "--bandwidth is '1e30GB'; give at most 1,048,576TiB/s"),
+        (["--used", "1e30GiB"], "--used is '1e30GiB'; give at most 1,048,576TiB"),
+        (["--assume-architecture", "quen2"], "no known model type; give one such as qwen2"),
     ],
 )
 def test_nonsense_gets_one_sentence(

@@ -171,3 +171,15 @@ def test_a_folder_and_a_missing_file_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none.jsonl"):
         with pytest.raises(RowError, match=r"cannot be read|is a folder"):
             list(read_rows(path))
+
+
+def test_what_unpacks_without_bound_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(gzip.compress(b"\n" * 300_000))
+    with pytest.raises(RowError, match="more than 250,000 lines"):
+        list(read_rows(path))
+    monkeypatch.setattr("tokenroom.validation.reading._MAX_UNPACKED_BYTES", 100_000)
+    with pytest.raises(RowError, match="unpacks to more than"):
+        list(read_rows(path))

@@ -103,6 +103,11 @@ def test_no_field_opens_a_file_or_an_address(client: TestClient, tmp_path: Path)
     assert "4096" not in said
 
 
+def test_settings_may_not_be_arguments_of_speed(client: TestClient) -> None:
+    said = refusal(client, "/v1/speed", LLAMA | {"settings": {"input_tokens": 5}})
+    assert "settings holds input_tokens, which is no setting of the engine's own" in said
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -119,6 +124,7 @@ def test_no_field_opens_a_file_or_an_address(client: TestClient, tmp_path: Path)
         (LLAMA | {"gpu": "h900"}, "h900"),
         (LLAMA | {"context": "many"}, "context is 'many'"),
         (LLAMA | {"settings": {"notes": ["x"]}}, "no setting of the engine's own"),
+        (LLAMA | {"settings": {"concurrency": 1}}, "no setting of the engine's own"),
         (LLAMA | {"settings": {"no_such_setting": 1}}, "no_such_setting"),
         ({"config": "{", "gpu": "h100"}, "config is no JSON"),
         ({"config": "[1]", "gpu": "h100"}, "config is no JSON object"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokenroom.cli.options import TOKENS, gpu_file_option, json_option, language_option
+from tokenroom.cli.options import COUNT, TOKENS, gpu_file_option, json_option, language_option
 from tokenroom.errors import CommandLineError
 from tokenroom.reports.messages import Language
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 )
 @click.option("--model", help="The model, when no command is given.")
 @click.option("--gpu", help="GPU: a name such as h100, l40s, 4090 (see: tokenroom gpus).")
-@click.option("--gpus", type=int, help="How many GPUs; as many as the parallel sizes need.")
+@click.option("--gpus", type=COUNT, help="How many GPUs; as many as the parallel sizes need.")
 @click.option("--engine", help="vllm, sglang, tensorrt-llm or llama.cpp, with @VERSION.")
-@click.option("--tp", type=int, help="Tensor-parallel size.")
-@click.option("--pp", type=int, help="Pipeline-parallel size.")
-@click.option("--dp", type=int, help="Data-parallel size.")
+@click.option("--tp", type=COUNT, help="Tensor-parallel size.")
+@click.option("--pp", type=COUNT, help="Pipeline-parallel size.")
+@click.option("--dp", type=COUNT, help="Data-parallel size.")
 @click.option("--ep", is_flag=True, default=None, help="Expert parallelism.")
 @click.option("--weights", help="Type of the weights, where the model's own files do not say it.")
 @click.option("--kv", help="KV cache type, as fp8.")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokenroom.cli.options import (
+    COUNT,
+    NUMBER,
     TOKENS,
     Quantity,
     gpu_file_option,
@@ -65,29 +67,29 @@ _SECONDS = Quantity("SECONDS", _parse_seconds)
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[MODEL] [-- COMMAND...]")
 @click.option("--gpu", help="GPU: a name such as h100, l40s, 4090 (see: tokenroom gpus).")
-@click.option("--gpus", type=int, help="How many GPUs; as many as the parallel sizes need.")
+@click.option("--gpus", type=COUNT, help="How many GPUs; as many as the parallel sizes need.")
 @click.option("--gpu-memory", type=_SIZE, help="Memory of a GPU that is not listed, as 96GiB.")
 @click.option("--bandwidth", type=_RATE, help="Its memory bandwidth, as 3.35TB/s.")
 @click.option("--used", type=_SIZE_OR_NOTHING, help="Memory that other processes hold on each GPU.")
 @click.option(
     "--engine", help="vllm (the default), or vllm@0.19.0; others: tensorrt-llm, transformers, ..."
 )
-@click.option("--tp", type=int, help="Tensor-parallel size.")
-@click.option("--pp", type=int, help="Pipeline-parallel size.")
-@click.option("--dp", type=int, help="Data-parallel size.")
+@click.option("--tp", type=COUNT, help="Tensor-parallel size.")
+@click.option("--pp", type=COUNT, help="Pipeline-parallel size.")
+@click.option("--dp", type=COUNT, help="Data-parallel size.")
 @click.option("--ep", is_flag=True, default=None, help="Expert parallelism.")
 @click.option("--context", type=TOKENS, help="max_model_len, as 32k (k is 1024).")
-@click.option("--concurrency", type=int, help="Requests wanted at once.")
+@click.option("--concurrency", type=COUNT, help="Requests wanted at once.")
 @click.option(
     "--request", "request_tokens", type=TOKENS, help="Length of one request; --context by default."
 )
 @click.option("--weights", help="What if the weights were fp8, int8, awq, gptq, nf4, mxfp4, ...")
 @click.option("--kv", help="KV cache type, as fp8.")
-@click.option("--util", type=float, help="gpu_memory_utilization, 0 to 1.")
+@click.option("--util", type=NUMBER, help="gpu_memory_utilization, 0 to 1.")
 @click.option("--dtype", help="Type the model runs in, as bfloat16.")
-@click.option("--max-num-seqs", type=int, help="Requests in a step.")
+@click.option("--max-num-seqs", type=COUNT, help="Requests in a step.")
 @click.option("--max-num-batched-tokens", type=TOKENS, help="Token budget of a step.")
-@click.option("--block-size", type=int, help="Tokens of a KV block.")
+@click.option("--block-size", type=COUNT, help="Tokens of a KV block.")
 @click.option("--kv-cache-memory", type=_SIZE, help="KV pool of this size, utilisation ignored.")
 @click.option("--cpu-offload", type=_SIZE_OR_NOTHING, help="Weights kept in host memory, a GPU.")
 @click.option("--ram", type=_SIZE, help="Memory of the host, of engines that place parts there.")
@@ -113,7 +115,7 @@ _SECONDS = Quantity("SECONDS", _parse_seconds)
     help="Lengths of a workload's requests (contiguous, paged, hybrid): a file of numbers, "
     "lognormal:MEAN,SIGMA or uniform:LOW,HIGH.",
 )
-@click.option("--seed", type=int, help="Seed of drawn lengths.")
+@click.option("--seed", type=COUNT, help="Seed of drawn lengths.")
 @click.option(
     "--set",
     "assignments",

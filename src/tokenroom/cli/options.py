@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ import click
 
 from tokenroom.errors import HardwareError
 from tokenroom.reports.messages import Language, language_of, message, printable
-from tokenroom.units import parse_seconds, parse_tokens
+from tokenroom.units import parse_count, parse_number, parse_seconds, parse_tokens
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -32,6 +33,9 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]
 
 TOKENS = Quantity("TOKENS", parse_tokens)
 SECONDS = Quantity("TIME", parse_seconds)
+COUNT = Quantity("INTEGER", parse_count)
+POSITIVE = Quantity("INTEGER", partial(parse_count, least=1))
+NUMBER = Quantity("NUMBER", parse_number)
 
 
 def named_count(gpu: str, gpus: int | None) -> int | None:

@@ -77,7 +77,7 @@ def question(words: tuple[str, ...], options: dict[str, Any], *, verb: str) -> Q
     extra = {setting: options.get(name) for name, setting in _SETTINGS.items()}
     extra["lengths"] = _lengths(options.get("lengths"))
     given = {name: value for name, value in extra.items() if value is not None}
-    given |= dict(map(_assignment, options["assignments"]))
+    given |= _assigned(options["assignments"], verb)
     spec = _model(model, options)
     notes = parsed.notes if parsed is not None else ()
     if parsed is not None:
@@ -118,6 +118,18 @@ def _replaced(options: dict[str, Any], parsed: ParsedCommand) -> Iterator[str]:
             yield f"{name} {given} replaces {own} of the command"
 
 
+def _assigned(texts: tuple[str, ...], verb: str) -> dict[str, Any]:
+    """What ``--set`` sets, none of which may be an argument of the question itself."""
+    if not texts:
+        return {}
+    from tokenroom.fitting import check_setting_names, fit
+    from tokenroom.serving_speed import speed
+
+    assigned = dict(map(_assignment, texts))
+    check_setting_names(assigned, "--set", options=True, asks=speed if verb == "speed" else fit)
+    return assigned
+
+
 def _assignment(text: str) -> tuple[str, Any]:
     """A setting written ``NAME=VALUE``: a number, true, false, or text."""
     name, equals, value = text.partition("=")
@@ -138,7 +150,7 @@ def _lengths(text: str | None) -> str | None:
         CommandLineError: It names a file that is not there.
     """
     if text is None or not os.path.isfile(text):
-        if text is not None and re.fullmatch(r"[\d\s,]+|\w+:.*", text) is None:
+        if text is not None and re.fullmatch(r"[0-9\s,]+|\w+:.*", text) is None:
             raise CommandLineError(
                 f"--lengths is {shown(text)}, and no such file is there; give one, or "
                 f"lognormal:MEAN,SIGMA, uniform:LOW,HIGH, or whole numbers separated by commas"

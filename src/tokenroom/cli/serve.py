@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tokenroom.cli.options import language_option
+from tokenroom.cli.options import Quantity, language_option
 from tokenroom.errors import CommandLineError
 from tokenroom.reports.messages import Language, message
+from tokenroom.units import parse_count
+
+_PORT = Quantity("INTEGER", partial(parse_count, least=0, most=65535))
+_WORKERS = Quantity("INTEGER", partial(parse_count, least=1, most=64))
+_QUEUED = Quantity("INTEGER", partial(parse_count, least=0, most=10_000))
 
 
 @click.command("serve", context_settings={"max_content_width": 100})
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True)
+@click.option("--port", type=_PORT, default=8765, show_default=True)
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 @click.option("--allow-hub", is_flag=True, help="Fetch models that clients name by their Hub id.")
 @click.option(
@@ -32,8 +38,8 @@ from tokenroom.reports.messages import Language, message
     help="A name that requests may be addressed to, besides addresses and this machine's own name; "
     ".example.org is every name below it. May be repeated.",
 )
-@click.option("--job-workers", type=click.IntRange(1, 64), default=1, show_default=True)
-@click.option("--max-queued-jobs", type=click.IntRange(0, 10_000), default=32, show_default=True)
+@click.option("--job-workers", type=_WORKERS, default=1, show_default=True)
+@click.option("--max-queued-jobs", type=_QUEUED, default=32, show_default=True)
 @click.option("--job-seconds", type=click.FloatRange(1, 86_400), default=300, show_default=True)
 @click.option(
     "--database",

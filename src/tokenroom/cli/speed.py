@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokenroom.cli.options import (
+    COUNT,
+    NUMBER,
     SECONDS,
     TOKENS,
     Quantity,
@@ -34,10 +36,10 @@ if TYPE_CHECKING:
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[MODEL] [-- COMMAND...]")
 @click.option("--gpu", help="GPU: a name such as h100, l40s, 4090 (see: tokenroom gpus).")
-@click.option("--gpus", type=int, help="How many GPUs; as many as the parallel sizes need.")
-@click.option("--tp", type=int, help="Tensor-parallel size.")
-@click.option("--pp", type=int, help="Pipeline-parallel size.")
-@click.option("--dp", type=int, help="Data-parallel size.")
+@click.option("--gpus", type=COUNT, help="How many GPUs; as many as the parallel sizes need.")
+@click.option("--tp", type=COUNT, help="Tensor-parallel size.")
+@click.option("--pp", type=COUNT, help="Pipeline-parallel size.")
+@click.option("--dp", type=COUNT, help="Data-parallel size.")
 @click.option("--ep", is_flag=True, default=None, help="Expert parallelism.")
 @click.option(
     "--input",
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--concurrency",
-    type=int,
+    type=COUNT,
     help="Clients that each keep one request in flight.  [default: 32, as far as they run at once]",
 )
 @click.option(
@@ -67,7 +69,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--num-prompts",
-    type=int,
+    type=COUNT,
     help="Requests of a benchmark in all, the first of each client at once; steady without it.",
 )
 @click.option(
@@ -97,7 +99,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--acceptance",
-    type=float,
+    type=NUMBER,
     help="Share of drafted tokens that are kept (0 to 1), or mean tokens of a step (above 1).",
 )
 @click.option(
@@ -111,7 +113,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help="The same from a file of your own.",
 )
-@click.option("--price", type=float, help="USD of one GPU for an hour.")
+@click.option("--price", type=NUMBER, help="USD of one GPU for an hour.")
 @click.option("--sweep", "sweep_text", help="concurrency=1..256")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw a sweep to FILE (png, svg).")
 @click.option("--explain", is_flag=True, help="Show every operator of a prefill and a decode step.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokenroom.cli.options import gpu_file_option, json_option, language_option
+from tokenroom.cli.options import POSITIVE, gpu_file_option, json_option, language_option
 from tokenroom.errors import CommandLineError, RowError, shown
 from tokenroom.reports.messages import Language
 
@@ -44,7 +44,7 @@ _STDIN = Path("/dev/stdin")
 @click.option("--log", type=click.Path(path_type=Path), help="An engine's start-up log.")
 @click.option("--model", help="The log's model, when it names a local folder or none.")
 @click.option("--gpu", help="The log's GPU, when its memory alone does not tell.")
-@click.option("--gpus", type=click.IntRange(1), help="How many GPUs ran it.")
+@click.option("--gpus", type=POSITIVE, help="How many GPUs ran it.")
 @click.option("--export", type=click.Path(path_type=Path), help="Write the log's row to FILE.")
 @click.option("--offline", is_flag=True, help="Never ask the Hub.")
 @click.option("--json-schema", is_flag=True, help="Print the JSON schema of --json and stop.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tokenroom.cli.options import TOKENS, json_option, language_option
+from tokenroom.cli.options import COUNT, NUMBER, TOKENS, json_option, language_option
 from tokenroom.errors import CommandLineError, shown
 from tokenroom.reports.messages import Language
 
@@ -39,12 +39,12 @@ _STEP_REQUESTS: Final = 2000
 )
 @click.option(
     "--block-size",
-    type=int,
+    type=COUNT,
     help="Tokens in a KV block of the deployment, for the prefix cache: 16, or a trace's own.",
 )
 @click.option("--window", help="Only requests that arrive in it, as 10m..20m.")
-@click.option("--speed-up", type=float, help="Divide all gaps by it: 2 doubles the rate.")
-@click.option("--requests", type=int, help="Only the first so many.")
+@click.option("--speed-up", type=NUMBER, help="Divide all gaps by it: 2 doubles the rate.")
+@click.option("--requests", type=COUNT, help="Only the first so many.")
 @click.option(
     "--max-model-len", type=TOKENS, help="Count the requests that exceed it, as 32k (k is 1024)."
 )

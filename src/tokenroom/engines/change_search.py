@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, islice
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from tokenroom.engines.launch import written_settings
 from tokenroom.engines.policy import Change, Deployment, Engine
 from tokenroom.errors import TokenroomError
 from tokenroom.models.quantization import what_if
 from tokenroom.models.spec import ModelSpec
+
+_Answer = TypeVar("_Answer")
 
 _MOST_PAIRS: Final = 4
 _WIDEST: Final = 64
@@ -67,11 +69,12 @@ def changes_from(
         hard: Ladders of hardware.
         narrowing: Those of ``soft`` that make the cache or the weights smaller.
     """
+    tried = _Tried(policy, deployment, suffices)
 
     def attempt(steps: Sequence[Step]) -> Change | None:
         try:
-            changed = _apply(policy, deployment, steps)
-            if not suffices(changed):
+            changed = tried.deployment(steps)
+            if not tried.suffices(steps):
                 return None
             flags = [step.flags or written_settings(changed, step.settings) for step in steps]
         except TokenroomError:  # the engine refuses this combination
@@ -96,7 +99,7 @@ def changes_from(
         """The least of ``second`` that ``first``, seen from there, completes."""
         for two in second(deployment):
             try:
-                base = _apply(policy, deployment, (two,))
+                base = tried.deployment((two,))
             except TokenroomError:
                 continue
             steps = first(base)
@@ -137,19 +140,80 @@ def changes_from(
     yield from (change for change in harder if _gpus(change) <= _MOST_GPUS_FACTOR * thriftiest)
 
 
+class _Tried:
+    """Deployments that were planned already: the same steps are met again in other pairs."""
+
+    __slots__ = ("_answers", "_deployment", "_made", "_policy", "_suffices")
+
+    def __init__(
+        self,
+        policy: Engine,
+        deployment: Deployment,
+        suffices: Callable[[Deployment], bool],
+    ) -> None:
+        self._policy = policy
+        self._deployment = deployment
+        self._suffices = suffices
+        self._made: dict[str, Deployment | TokenroomError] = {}
+        self._answers: dict[str, bool | TokenroomError] = {}
+
+    def deployment(self, steps: Sequence[Step]) -> Deployment:
+        """What the steps make of it.
+
+        Raises:
+            TokenroomError: The engine refuses it.
+        """
+        return _once(
+            self._made, self._key(steps), lambda: _apply(self._policy, self._deployment, steps)
+        )
+
+    def suffices(self, steps: Sequence[Step]) -> bool:
+        """Whether that does what was asked.
+
+        Raises:
+            TokenroomError: The engine refuses it.
+        """
+        return _once(
+            self._answers, self._key(steps), lambda: self._suffices(self.deployment(steps))
+        )
+
+    def _key(self, steps: Sequence[Step]) -> str:
+        """What tells changed deployments apart: the settings they come to, and the layouts."""
+        asked = self._policy.settings(self._deployment.asked, _fields(steps))
+        return repr((asked, [step.layout for step in steps if step.layout is not None]))
+
+
+def _once(
+    known: dict[str, _Answer | TokenroomError], key: str, make: Callable[[], _Answer]
+) -> _Answer:
+    """The answer for a key, or its refusal, found when it is asked for first."""
+    if key not in known:
+        try:
+            known[key] = make()
+        except TokenroomError as refused:
+            known[key] = refused
+    answer = known[key]
+    if isinstance(answer, TokenroomError):
+        raise answer
+    return answer
+
+
 def _gpus(change: Change) -> int:
     return change.deployment.node.count
 
 
 def _apply(policy: Engine, deployment: Deployment, steps: Sequence[Step]) -> Deployment:
-    fields = {name: value for step in steps for name, value in step.settings.items()}
     spec: ModelSpec = deployment.spec
     for step in steps:
         if step.layout is not None:
             spec = what_if(spec, step.layout)
-    asked = policy.settings(deployment.asked, fields)
+    asked = policy.settings(deployment.asked, _fields(steps))
     node = policy.place(deployment.node.accelerator, None, asked, deployment.node.used_bytes)
     return policy.deploy(spec, node, asked, deployment.draft)
+
+
+def _fields(steps: Sequence[Step]) -> dict[str, Any]:
+    return {name: value for step in steps for name, value in step.settings.items()}
 
 
 def halves(value: int, least: int) -> list[int]:

@@ -17,10 +17,10 @@ _BRAND: Final = re.compile(r"(?:rtx|gtx|rx)(a?\d.*)")
 _SLICE: Final = re.compile(r"\b(?:mig[\s_-]*)?(\d+g\.\d+gb)(?:\+me)?\b")
 _REMARK: Final = re.compile(r"\s*\(([^()]*)\)\s*$")
 _COUNT_FIRST: Final = re.compile(
-    r"\s*(?:([1-9]\d{0,2})x|([1-9]\d{0,4})(?:\s+x\s+|\s*[×*]\s*))\s*(\S.*)", re.IGNORECASE
+    r"\s*(?:([1-9][0-9]{0,2})x|([1-9][0-9]{0,4})(?:\s+x\s+|\s*[×*]\s*))\s*(\S.*)", re.IGNORECASE
 )
-_COUNT_LAST: Final = re.compile(r"\s*(.*\S)(?:(?<=\d)|\s)\s*[x×*]\s*([1-9]\d{0,4})\s*", re.I)
-_COUNT_AFTER_COLON: Final = re.compile(r"\s*(.*[^\s:])\s*:\s*([1-9]\d{0,4})\s*")
+_COUNT_LAST: Final = re.compile(r"\s*(.*\S)(?:(?<=\d)|\s)\s*[x×*]\s*([1-9][0-9]{0,4})\s*", re.I)
+_COUNT_AFTER_COLON: Final = re.compile(r"\s*(.*[^\s:])\s*:\s*([1-9][0-9]{0,4})\s*")
 _NOISE: Final = frozenset(
     {
         *("nvidia", "geforce", "tesla", "amd", "radeon", "instinct", "intel", "apple"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tokenroom.errors import HubError, ModelError, shown
+from tokenroom.errors import HubError, ModelError, UnknownArchitectureError, shown
 from tokenroom.models import catalogue
 from tokenroom.models.hf_config import read_config_file
 from tokenroom.models.spec import ModelSpec
@@ -44,6 +44,8 @@ def load_model(
         ModelError: There is no such file, name or layout, or it cannot be read as a model.
         HubError: The Hub is needed but cannot be reached or has no such model.
     """
+    if assume_architecture is not None:
+        _check_known(assume_architecture)
     name = str(name_or_path)
     if not name.strip() or "\0" in name:
         raise ModelError("the model is empty; give a name, a Hub id or a path")
@@ -59,6 +61,22 @@ def load_model(
         if found is not None:
             return found
     return _load_remote(name, assume_architecture, hub)
+
+
+def _check_known(model_type: str) -> None:
+    """Refuse to assume what is no known model type, be it needed or not."""
+    from tokenroom.models.architectures import builder_for, supported_model_types
+
+    try:
+        builder_for(model_type)
+    except UnknownArchitectureError:
+        from difflib import get_close_matches
+
+        near = get_close_matches(model_type, supported_model_types(), n=1) or ["llama"]
+        raise ModelError(
+            f"the assumed architecture is {shown(model_type)}, which is no known model type; give "
+            f"one such as {near[0]}"
+        ) from None
 
 
 def in_layout(spec: ModelSpec, layout: str) -> ModelSpec:

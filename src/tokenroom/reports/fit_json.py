@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION: Final = "1.6"
 
+_WORKLOAD: Final = frozenset({"concurrency", "request_tokens"})
+"""What policies that plan for a workload keep beside their settings; a change names it itself."""
+
 
 def fit_json(
     result: FitResult,
@@ -182,7 +185,7 @@ def _changed_settings(result: FitResult, change: Change) -> dict[str, Any]:
     return {
         field.name: _plain(getattr(after, field.name))
         for field in fields(after)
-        if getattr(after, field.name) != getattr(before, field.name)
+        if field.name not in _WORKLOAD and getattr(after, field.name) != getattr(before, field.name)
     }
 
 

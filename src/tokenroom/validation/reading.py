@@ -24,6 +24,8 @@ from tokenroom.validation.rows import Row, read_row
 
 _MAX_LINE_BYTES: Final = 4 * 2**20
 _MAX_JSON_BYTES: Final = 64 * 2**20
+_MAX_LINES: Final = 250_000
+_MAX_UNPACKED_BYTES: Final = 2**30
 _GZIP: Final = b"\x1f\x8b"
 _NUMBERS: Final = frozenset(
     {"gpus", "value", "isl", "osl", "concurrency", "batch_or_concurrency", "tp", "pp", "dp", "ep"}
@@ -68,15 +70,41 @@ def open_plain(path: Path) -> Iterator[io.BufferedIOBase]:
 
     Raises:
         OSError: It cannot be opened or is no gzip file after all.
-        RowError: It is no regular file.
+        RowError: It is no regular file, or unpacks to more than 1 GiB.
     """
     check_regular(path, what=str(path), error=RowError, streams=True)
     with path.open("rb") as file:
         if file.peek(2)[:2] == _GZIP:
             with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
-                yield unpacked
+                yield io.BufferedReader(_Unpacked(unpacked, path.name))
         else:
             yield file
+
+
+class _Unpacked(io.RawIOBase):
+    """What a gzip file holds, up to a limit: a few kilobytes may stand for as many gigabytes."""
+
+    def __init__(self, file: gzip.GzipFile, name: str) -> None:
+        self._file = file
+        self._name = name
+        self._left_bytes = _MAX_UNPACKED_BYTES
+
+    def readable(self) -> bool:
+        """It is for reading."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill ``buffer``.
+
+        Raises:
+            RowError: More came out than a file may hold.
+        """
+        data = self._file.read1(len(buffer))
+        self._left_bytes -= len(data)
+        if self._left_bytes < 0:
+            raise RowError(f"{self._name} unpacks to more than 1 GiB; divide it into several files")
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def _rows(file: io.BufferedIOBase, name: str) -> Iterator[Row | BadRow]:
@@ -121,7 +149,7 @@ def _lines(file: io.BufferedIOBase, name: str) -> Iterator[tuple[int, bytes]]:
     """Lines with their numbers.
 
     Raises:
-        RowError: One is longer than a row can be.
+        RowError: One is longer than a row can be, or there are too many.
     """
     number = 0
     limit = _MAX_JSON_BYTES  # the first line may be a whole list
@@ -129,6 +157,10 @@ def _lines(file: io.BufferedIOBase, name: str) -> Iterator[tuple[int, bytes]]:
         number += 1
         if len(line) > limit:
             raise _too_long(name, number)
+        if number > _MAX_LINES:
+            raise RowError(
+                f"{name} has more than {_MAX_LINES:,} lines; divide it into several files"
+            )
         if line.strip():
             limit = _MAX_LINE_BYTES
         yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import lru_cache
-from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenroom.errors import (
@@ -19,7 +18,7 @@ from tokenroom.errors import (
     TokenroomError,
     shown,
 )
-from tokenroom.fitting import FitResult, fit
+from tokenroom.fitting import FitResult, check_setting_names, fit
 from tokenroom.growth import parse_sweep, sweep
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.models import catalogue
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     )
 
 _MAX_POINTS: Final = 2_000
-_ARGUMENTS: Final = frozenset(signature(fit).parameters)
 
 OnProgress = Callable[[int, int], None]
 """Called with (parts done, parts in all)."""
@@ -107,7 +105,8 @@ def _arguments(question: DeploymentQuestion, find: ModelFinder) -> dict[str, Any
         spec = _configured(question.config, parsed.model if parsed is not None else None)
     else:
         spec = find(question.model or (parsed.model if parsed is not None else ""))
-    given = _settings(question) | {
+    check_setting_names(question.settings, "settings")
+    given = dict(question.settings) | {
         name: getattr(question, name) for name in ("tp", "pp", "dp", "ep", "weights", "kv", "util")
     }
     hint = None
@@ -170,6 +169,7 @@ def answer_speed(
         if text is not None
     }
     _check_load(question)
+    check_setting_names(question.settings, "settings", asks=speed)
     try:
         result = speed(
             **_arguments(question, find),
@@ -235,15 +235,6 @@ def answer_validate(
     rows = [read_row(row, f"rows[{number}]") for number, row in enumerate(question.rows)]
     found = validate(unique_rows(rows), predictor=Predictor(load=find), on_row=on_progress)
     return validation_json(found)
-
-
-def _settings(question: DeploymentQuestion) -> dict[str, Any]:
-    """Further settings, none of which may be an argument of :func:`fit` itself."""
-    own = _ARGUMENTS & question.settings.keys()
-    if own:
-        name = min(own)
-        raise DeploymentError(f"settings holds {name}, which is no setting of the engine's own")
-    return dict(question.settings)
 
 
 def _command(question: DeploymentQuestion) -> tuple[str, Any]:

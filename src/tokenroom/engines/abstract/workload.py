@@ -25,7 +25,7 @@ def read_lengths(text: str) -> tuple[int, ...]:
         raise DeploymentError(f"lengths holds {len(words)} requests; give at most {_MOST_REQUESTS}")
     lengths = []
     for word in words:
-        if not re.fullmatch(r"\d{1,9}", word) or int(word) < 1:
+        if not re.fullmatch(r"[0-9]{1,9}", word) or int(word) < 1:
             raise DeploymentError(f"lengths holds {word[:40]!r}; give {_FORMS}")
         lengths.append(int(word))
     return tuple(lengths)
