@@ -53,6 +53,17 @@ def test_gaps_have_the_rate_and_the_burstiness_asked_for(cv: float) -> None:
     assert pstdev(gaps) / fmean(gaps) == pytest.approx(cv, rel=0.06)
 
 
+def test_counts_by_minute_of_a_poisson_process_vary_like_one() -> None:
+    found = summarise(parse_workload(f"poisson:rate=5,{SHORT},duration=20001s")).arrivals
+    assert found is not None
+    assert found.fano_minute == pytest.approx(1, abs=0.2)
+    assert found.fano_all_minutes is not None
+    assert found.fano_all_minutes > found.fano_minute  # type: ignore[operator]
+    beat = summarise(parse_workload(f"constant:rate=1,{SHORT},requests=601")).arrivals
+    assert beat is not None
+    assert beat.fano_minute == 0
+
+
 def test_a_beat_and_a_batch() -> None:
     assert times(f"constant:rate=30/min,{SHORT},requests=3") == [0, 2, 4]
     assert times(f"batch:requests=3,{SHORT}") == [0, 0, 0]

@@ -8,7 +8,7 @@ blocks: an infinite cache remembers every one.
 - Rate is one over the mean gap between arrivals.
 - Burstiness: the coefficient of variation of the gaps between arrivals (standard deviation over
   mean; 1 for a Poisson process), and the Fano factor of the counts by minute (variance over mean; 1
-  for a Poisson process), which sees slow changes that the gaps do not.
+  for a Poisson process), which sees slow changes that the gaps do not; of whole minutes only.
 - Hit ratio: tokens of prompts in full blocks that were in an earlier prompt or answer, over all
   tokens of prompts. An engine computes at least the last token of a prompt, whatever is cached.
 """
@@ -66,6 +66,8 @@ class Arrivals:
         peak_minute_rate: Requests a second in the fullest minute; None below two minutes.
         gap_cv: Coefficient of variation of the gaps; None when there is nothing to vary.
         fano_minute: Variance over mean of the counts by minute; None below two minutes.
+        fano_all_minutes: The same with the last minute, however little of it the workload covers,
+            as some published statistics of traces count.
         same_time_share: Share of the gaps that are 0.
         bin_seconds: Width of the bins of ``counts``.
         counts: Requests by bin, from the first arrival on.
@@ -76,6 +78,7 @@ class Arrivals:
     peak_minute_rate: float | None
     gap_cv: float | None
     fano_minute: float | None
+    fano_all_minutes: float | None
     same_time_share: float
     bin_seconds: float
     counts: tuple[int, ...]
@@ -183,24 +186,31 @@ class _Times:
         self._in_minute = 0
 
     def figures(self, requests: int) -> Arrivals:
+        whole = int((self._last or 0.0) / MINUTE_SECONDS)
+        fano = _fano(self._minute_squares, requests - self._in_minute, whole)
         self._close_minute()
-        last = self._last or 0.0
-        span = last - (self._first or 0.0)
-        minutes = int(last / MINUTE_SECONDS) + 1
+        span = (self._last or 0.0) - (self._first or 0.0)
         short = span < 2 * MINUTE_SECONDS
-        mean = requests / minutes
-        variance = self._minute_squares / minutes - mean**2
         deviation = math.sqrt(self._squares / self._gaps) if self._gaps else 0.0
         return Arrivals(
             span_seconds=span,
             request_rate=self._gaps / span if span else None,
             peak_minute_rate=None if short else self.peak / MINUTE_SECONDS,
             gap_cv=deviation / self._mean if self._mean else None,
-            fano_minute=None if short else variance / mean,
+            fano_minute=None if short else fano,
+            fano_all_minutes=None if short else _fano(self._minute_squares, requests, whole + 1),
             same_time_share=self.same / self._gaps if self._gaps else 0.0,
             bin_seconds=self._width,
             counts=tuple(self._bins),
         )
+
+
+def _fano(squares: int, requests: int, minutes: int) -> float | None:
+    """Variance over mean of the counts of so many minutes, from the sum of their squares."""
+    if not requests or not minutes:
+        return None
+    mean = requests / minutes
+    return (squares / minutes - mean**2) / mean
 
 
 def summarise(
