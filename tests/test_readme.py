@@ -35,8 +35,8 @@ def test_commands_run(
     assert out
 
 
-def test_the_output_shown_is_the_real_one(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = next(block for _, block in BLOCKS if block.startswith("$ tokenroom"))
+@pytest.mark.parametrize("shown", [block for _, block in BLOCKS if block.startswith("$ tokenroom")])
+def test_the_output_shown_is_the_real_one(shown: str, capsys: pytest.CaptureFixture[str]) -> None:
     command, _, output = shown.partition("\n")
     main(shlex.split(command)[2:])
     assert capsys.readouterr().out == output

@@ -32,6 +32,10 @@ COMMANDS: Final = {
     "gpus": ("tokenroom.cli.gpus", "The GPUs tokenroom knows, with their figures and sources."),
     "models": ("tokenroom.cli.models", "The models tokenroom knows without any download."),
     "serve": ("tokenroom.cli.serve", "The calculator as a web page, with its HTTP API."),
+    "simulate": (
+        "tokenroom.cli.simulate",
+        "What clients of MODEL see when a workload is served: latencies, queue, KV pool over time.",
+    ),
     "site": (
         "tokenroom.cli.site",
         "The calculator's page as files for any web host, computing in the browser.",

@@ -196,15 +196,10 @@ def _block_size(options: dict[str, Any]) -> int | None:
 def _reshaped(requests: Iterable[Request], options: dict[str, Any]) -> Iterable[Request]:
     """The part that is asked for, in the speed that is asked for."""
     from tokenroom.serving.workloads.reshaping import limited, sped_up, windowed
-    from tokenroom.serving.workloads.written_values import seconds_of
+    from tokenroom.serving.workloads.written_values import window_of
 
     if options["window"] is not None:
-        start, dots, end = options["window"].partition("..")
-        if not dots:
-            raise CommandLineError(
-                f"--window is {shown(options['window'])}; write its two ends, as 10m..20m"
-            )
-        requests = windowed(requests, seconds_of(start, "--window"), seconds_of(end, "--window"))
+        requests = windowed(requests, *window_of(options["window"], "--window"))
     if options["speed_up"] is not None:
         requests = sped_up(requests, options["speed_up"])
     if options["requests"] is not None:

@@ -20,6 +20,7 @@ from tokenroom.reports.device_messages import DEVICE_MESSAGES
 from tokenroom.reports.engine_messages import ENGINE_MESSAGES
 from tokenroom.reports.fit_messages import FIT_MESSAGES
 from tokenroom.reports.serve_messages import SERVE_MESSAGES
+from tokenroom.reports.simulation_messages import SIMULATION_MESSAGES
 from tokenroom.reports.speed_messages import SPEED_MESSAGES
 from tokenroom.reports.validation_messages import VALIDATION_MESSAGES
 from tokenroom.reports.workload_messages import WORKLOAD_MESSAGES
@@ -60,6 +61,7 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     **FIT_MESSAGES,
     **SERVE_MESSAGES,
     **SPEED_MESSAGES,
+    **SIMULATION_MESSAGES,
     **CALIBRATION_MESSAGES,
     **DEVICE_MESSAGES,
     **VALIDATION_MESSAGES,

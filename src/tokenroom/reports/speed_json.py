@@ -39,7 +39,7 @@ def speed_json(
     """
     terms, layout, step = result.terms, result.terms.layout, result.decode.time
     return {
-        **_subject(result.fit),
+        **subject_json(result.fit, SCHEMA_VERSION),
         "reason": None,
         "cause": None,
         "deployment": {
@@ -112,7 +112,7 @@ def refusal_json(result: FitResult, *, language: Language) -> dict[str, Any]:
     refusal = result.plan.refusal
     assert refusal is not None
     return {
-        **_subject(result),
+        **subject_json(result, SCHEMA_VERSION),
         "reason": refusal_text(refusal, language),
         "cause": refusal.cause,
     }
@@ -123,11 +123,12 @@ def schema_text() -> str:
     return files("tokenroom.reports").joinpath("data/speed.schema.json").read_text("utf-8")
 
 
-def _subject(result: FitResult) -> dict[str, Any]:
+def subject_json(result: FitResult, schema_version: str) -> dict[str, Any]:
+    """What an answer is about, as every object of it begins."""
     deployment = result.deployment
     accelerator = deployment.node.accelerator
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": schema_version,
         "verdict": "does_not_fit" if result.plan.refusal is not None else "fits",
         "engine": {"name": deployment.engine, "version": deployment.version},
         "model": {"name": deployment.spec.name, "quantization": deployment.spec.quantization},

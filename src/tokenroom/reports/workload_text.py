@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from tokenroom.reports.console import Paragraph, print_trimmed
@@ -200,10 +201,16 @@ def _print_arrivals(out: Console, arrivals: Arrivals, language: Language) -> Non
     if len(columns) > 1:
         seconds = duration(width * arrivals.bin_seconds)
         out.print(Paragraph(message("workload.over_time", language, width=seconds)))
-        steps = _STEPS if _shows(out, _STEPS) else _PLAIN_STEPS
-        highest = max(columns)
-        bars = (steps[-(-count * len(steps) // highest) - 1] if count else " " for count in columns)
-        out.print("".join(bars).rstrip(), style="cyan")
+        out.print(bars(out, columns, highest=max(columns)), style="cyan")
+
+
+def bars(out: Console, columns: Sequence[float], *, highest: float) -> str:
+    """Columns as one line of characters, the full one at ``highest``; nothing is a blank."""
+    steps = _STEPS if _shows(out, _STEPS) else _PLAIN_STEPS
+    return "".join(
+        steps[ceil(min(1.0, value / highest) * len(steps)) - 1] if value else " "
+        for value in columns
+    ).rstrip()
 
 
 def _shows(out: Console, characters: str) -> bool:

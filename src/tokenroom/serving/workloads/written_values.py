@@ -70,6 +70,18 @@ def seconds_of(text: str, field: str) -> float:
     raise WorkloadError(f"{field} is {shown(text)}; write a time with a unit, as 30s, 10m or 24h")
 
 
+def window_of(text: str, field: str) -> tuple[float, float]:
+    """A stretch of time written by its two ends, as ``10m..20m``, in seconds.
+
+    Raises:
+        WorkloadError: It is none.
+    """
+    start, dots, end = text.partition("..")
+    if not dots:
+        raise WorkloadError(f"{field} is {shown(text)}; write its two ends, as 10m..20m")
+    return seconds_of(start, field), seconds_of(end, field)
+
+
 class WrittenValues:
     """The values of a description's keys."""
 

@@ -1,0 +1,261 @@
+"""``tokenroom simulate``: what clients of a deployment see when a workload is served."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tokenroom.cli.options import (
+    SECONDS,
+    TOKENS,
+    gpu_file_option,
+    json_option,
+    language_option,
+)
+from tokenroom.cli.question import question
+from tokenroom.cli.served_workload import served_workload
+from tokenroom.errors import CommandLineError
+from tokenroom.reports.messages import Language, message, printable
+
+if TYPE_CHECKING:
+    from tokenroom.fitting import FitResult
+    from tokenroom.serving.record import RequestRecord
+    from tokenroom.serving.run import Run, Simulation
+
+_INTERRUPTED: Final = 128 + 2
+_TOLD_EVERY_SECONDS: Final = 0.5
+
+
+@click.command(
+    "simulate",
+    context_settings={"max_content_width": 100},
+    epilog="As in: tokenroom simulate llama-3.1-8b --gpu h100 --workload chat:rate=5; after -- "
+    "comes an engine's own command: tokenroom simulate --gpu h100 --trace trace.csv -- vllm serve "
+    "MODEL",
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[MODEL] [-- COMMAND...]")
+@click.option("--trace", help="A trace file, in any form that tokenroom workload reads.")
+@click.option(
+    "--workload", help="A drawn workload, as poisson:rate=5,input=1024,output=256 or a preset."
+)
+@click.option("--limit", type=int, help="Only the first so many requests.")
+@click.option("--window", help="Only requests that arrive in it, as 10m..20m.")
+@click.option(
+    "--time-scale", type=float, help="Multiply all times of arrival by it: 0.5 doubles the rate."
+)
+@click.option("--seed", "draws_seed", type=int, help="Seed of a drawn workload.")
+@click.option("--format", "form", help="The trace's format, where its content does not tell it.")
+@click.option("--columns", help="Names of the trace's columns, as arrival=ts:ms,input=in,output=n.")
+@click.option("--skip-bad", is_flag=True, help="Leave rows of the trace out that are no requests.")
+@click.option("--ttft", type=SECONDS, help="Promise of each request's TTFT, as 2s, for goodput.")
+@click.option("--tpot", type=SECONDS, help="Promise of its TPOT, as 50ms.")
+@click.option(
+    "--goodput",
+    "wanted_share",
+    type=float,
+    help="Share of all requests, 0 to 1, that has to keep them: exit code 1 if fewer do.",
+)
+@click.option("--price", type=float, help="USD of one GPU for an hour.")
+@click.option(
+    "--requests",
+    "requests_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write each request's record to FILE (csv, jsonl).",
+)
+@click.option("--gpu", help="GPU: a name such as h100, l40s, 4090 (see: tokenroom gpus).")
+@click.option("--gpus", type=int, help="How many GPUs; as many as the parallel sizes need.")
+@click.option("--tp", type=int, help="Tensor-parallel size.")
+@click.option("--engine", help="vllm, with @VERSION for an older one.")
+@click.option("--weights", help="What if the weights were fp8, int8, awq, gptq, nvfp4, ...")
+@click.option("--kv", help="KV cache type, as fp8.")
+@click.option("--context", type=TOKENS, help="max_model_len, as 32k (k is 1024).")
+@click.option("--util", type=float, help="gpu_memory_utilization, 0 to 1.")
+@click.option("--max-num-seqs", type=int, help="Requests in a step.")
+@click.option("--max-num-batched-tokens", type=TOKENS, help="Token budget of a step.")
+@click.option(
+    "--from",
+    "from_file",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    help="A file with the engine's command: shell, docker, compose or Kubernetes (- for stdin).",
+)
+@click.option("--service", help="Which service or container of that file.")
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Any other setting of the engine under its own name; may be repeated.",
+)
+@click.option("--json-schema", is_flag=True, help="Print the JSON schema of --json and stop.")
+@json_option
+@gpu_file_option
+@language_option
+def command(
+    words: tuple[str, ...],
+    as_json: bool,
+    json_schema: bool,
+    language: Language,
+    **options: Any,
+) -> int:
+    """What clients of MODEL see when a workload is served: latencies, queue, KV pool over time.
+
+    The engine's scheduler runs step by step in virtual time; how long a step takes is what
+    tokenroom speed computes. MODEL is a catalogue name (see: tokenroom models), a config.json, a
+    checkpoint folder or a Hub id. Exit code 1: the deployment does not start, cannot keep up with
+    the requests, or keeps --ttft and --tpot for fewer of them than --goodput says.
+    """
+    if json_schema:
+        from tokenroom.reports.simulation_json import schema_text
+
+        click.echo(schema_text(), nl=False)
+        return 0
+    for name in ("engine", "kv", "weights", "gpu", "service"):
+        if options[name] is not None and not options[name].strip():
+            raise CommandLineError(f"--{name} is empty; give a value or leave it out")
+    limits = _limits(options)
+    from tokenroom.fitting import fit
+
+    asked = question(words, options, verb="simulate")
+    result = fit(asked.model, asked.accelerator, **asked.settings)
+    if result.plan.refusal is not None:
+        return _show_refusal(result, as_json=as_json, language=language)
+    from tokenroom.serving.run import Run
+
+    run = Run(result, limits=limits, price_per_gpu_hour=options["price"])
+    arrivals = served_workload(options, run.block_tokens)
+    with ExitStack() as stack:
+        hear: list[Callable[[RequestRecord], None]] = [_first_refusals(run, result, language)]
+        if (file := options["requests_file"]) is not None:
+            from tokenroom.reports.request_file import request_file
+
+            hear.append(stack.enter_context(request_file(file)))
+        hear.append(stack.enter_context(_progress(language)))
+        records = run.serve(arrivals.arrivals, waits_for_answers=arrivals.waits_for_answers)
+        try:
+            for record in records:
+                for tell in hear:
+                    tell(record)
+        except KeyboardInterrupt:
+            pass  # what is done is shown, and the exit code says so
+    if file is not None:
+        told = message("simulate.requests_written", language, file=printable(str(file)))
+        click.echo(told, err=True)
+    done = run.outcome()
+    wanted: float | None = options["wanted_share"]
+    if as_json:
+        from tokenroom.reports.console import print_json
+        from tokenroom.reports.simulation_json import simulation_json
+
+        print_json(simulation_json(done, arrivals.name))
+    else:
+        from tokenroom.reports.console import console
+        from tokenroom.reports.simulation_text import print_simulation
+
+        print_simulation(console(), done, arrivals.name, language, wanted)
+    return _exit_code(done, wanted)
+
+
+def _limits(options: dict[str, Any]) -> Any:
+    """What requests are promised, None for nothing."""
+    wanted = options["wanted_share"]
+    if options["ttft"] is None and options["tpot"] is None:
+        if wanted is not None:
+            raise CommandLineError("--goodput is a share that keeps --ttft and --tpot; give those")
+        return None
+    if wanted is not None and not 0 < wanted <= 1:
+        raise CommandLineError(f"--goodput is {wanted:g}; give a share above 0 and up to 1")
+    from tokenroom.serving.metrics import LatencyLimits
+
+    return LatencyLimits(ttft_seconds=options["ttft"], tpot_seconds=options["tpot"])
+
+
+def _exit_code(done: Simulation, wanted: float | None) -> int:
+    if done.interrupted:
+        return _INTERRUPTED
+    share = done.metrics.goodput_share
+    missed = wanted is not None and share is not None and share < wanted
+    return 1 if done.falls_behind or missed else 0
+
+
+def _show_refusal(result: FitResult, *, as_json: bool, language: Language) -> int:
+    if as_json:
+        from tokenroom.reports.console import print_json
+        from tokenroom.reports.simulation_json import refusal_json
+
+        print_json(refusal_json(result, language))
+    else:
+        from tokenroom.reports.console import console
+        from tokenroom.reports.speed_text import print_refusal
+
+        print_refusal(console(), result, language)
+    return 1
+
+
+def _first_refusals(
+    run: Run, result: FitResult, language: Language
+) -> Callable[[RequestRecord], None]:
+    """What tells of the first request that is refused for a reason, when it is."""
+    told: set[str] = set()
+
+    def hear(record: RequestRecord) -> None:
+        if record.refused is None or record.refused in told:
+            return
+        told.add(record.refused)
+        reason = message(
+            f"simulate.reason.{record.refused}",
+            language,
+            length=run.config.max_model_len,
+            tokens=result.plan.kv_pool_tokens,
+        )
+        line = message(
+            "simulate.first_refused",
+            language,
+            number=record.id,
+            input=record.prompt_tokens,
+            reason=reason,
+        )
+        click.echo(message("fit.warning", language) + line, err=True)
+
+    return hear
+
+
+@contextmanager
+def _progress(language: Language) -> Iterator[Callable[[RequestRecord], None]]:
+    """What shows on a terminal how far the run is, on one line of standard error."""
+    if not sys.stderr.isatty():
+        yield lambda record: None
+        return
+    from tokenroom.reports.workload_text import duration
+
+    started = shown_at = time.monotonic()
+    count = 0
+
+    def hear(record: RequestRecord) -> None:
+        nonlocal count, shown_at
+        count += 1
+        now = time.monotonic()
+        if now - shown_at < _TOLD_EVERY_SECONDS:
+            return
+        shown_at = now
+        line = message(
+            "simulate.progress",
+            language,
+            count=count,
+            span=duration(record.finish_seconds),
+            rate=round(count / (now - started)),
+        )
+        sys.stderr.write(f"\r\x1b[K{line}")
+        sys.stderr.flush()
+
+    try:
+        yield hear
+    finally:
+        if shown_at > started:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

@@ -1,0 +1,106 @@
+"""Sentences and labels of the ``simulate`` report, in English and in Chinese, by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+SIMULATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
+    # key: (English, Chinese)
+    "simulate.workload": ("Workload: {name}", "负载：{name}"),
+    "simulate.served": (
+        "{count} requests served in {span} of simulated time, {steps} steps",
+        "模拟时间 {span} 内完成 {count} 个请求，共 {steps} 步",
+    ),
+    "simulate.interrupted": (
+        "Interrupted: these are the figures of the {count} requests that had ended; {left} more "
+        "had come.",
+        "已中断：以下是已结束的 {count} 个请求的数据；另有 {left} 个已到达。",
+    ),
+    "simulate.falls_behind": (
+        "The deployment cannot keep up: requests come faster than they are served, and the queue "
+        "grows to the end. Latencies below depend on how long the workload lasts.",
+        "该部署跟不上：请求到达快于处理，队列一直增长到最后。下列延迟取决于负载持续多久。",
+    ),
+    "simulate.latency": ("Latency", "延迟"),
+    "simulate.mean": ("mean", "均值"),
+    "simulate.longest": ("longest", "最长"),
+    "simulate.ttft": ("TTFT", "TTFT"),
+    "simulate.tpot": ("TPOT", "TPOT"),
+    "simulate.itl": ("ITL", "ITL"),
+    "simulate.e2e": ("end to end", "端到端"),
+    "simulate.queue": ("until scheduled", "等待调度"),
+    "simulate.throughput": (
+        "Throughput: {requests} requests/s, {output} output tokens/s, {total} tokens/s in all",
+        "吞吐：每秒 {requests} 个请求，{output} 个输出 token，合计 {total} 个 token",
+    ),
+    "simulate.goodput": (
+        "Goodput: {rate} requests/s; {share} of all requests keep {limits}",
+        "有效吞吐：每秒 {rate} 个请求；{share} 的请求满足 {limits}",
+    ),
+    "simulate.goodput_missed": (
+        "That is less than the {wanted} asked for.",
+        "低于要求的 {wanted}。",
+    ),
+    "simulate.running": (
+        "Running: {mean} requests on average, {most} at most; waiting: {waiting_mean} on average, "
+        "{waiting_most} at most",
+        "运行中：平均 {mean} 个请求，最多 {most}；等待：平均 {waiting_mean}，最多 {waiting_most}",
+    ),
+    "simulate.busy": (
+        "Steps ran in {share} of the time.",
+        "有步骤运行的时间占 {share}。",
+    ),
+    "simulate.pool": (
+        "KV pool: {mean} held on average, {most} at most, of {tokens} tokens; {preemptions} "
+        "preemptions",
+        "KV 池：平均占用 {mean}，最多 {most}（共 {tokens} 个 token）；抢占 {preemptions} 次",
+    ),
+    "simulate.over_time": (
+        "KV pool over time, {width} a column; the full height is the whole pool",
+        "KV 池随时间变化，每列 {width}；满高为整个池",
+    ),
+    "simulate.hits": (
+        "Prefix cache: {share} of the prompts' tokens were there",
+        "前缀缓存：提示中 {share} 的 token 命中",
+    ),
+    "simulate.hours": ("GPU time: {hours} GPU-hours", "GPU 时间：{hours} GPU 小时"),
+    "simulate.cost": (
+        "GPU time: {hours} GPU-hours, {cost} USD; {each} USD for a million output tokens",
+        "GPU 时间：{hours} GPU 小时，{cost} 美元；每百万输出 token {each} 美元",
+    ),
+    "simulate.refused": (
+        "Refused, {count} requests: {reasons}",
+        "拒绝 {count} 个请求：{reasons}",
+    ),
+    "simulate.refused.too_long": (
+        "{count} whose prompt leaves no room for an answer within max_model_len {length}",
+        "{count} 个的提示在 max_model_len {length} 内没有回答的余地",
+    ),
+    "simulate.refused.beyond_pool": (
+        "{count} that the KV pool of {tokens} tokens would never hold, so that they would wait for "
+        "ever",
+        "{count} 个超出 {tokens} 个 token 的 KV 池，会永远等待",
+    ),
+    "simulate.first_refused": (
+        "request {number} of {input} input tokens is refused: {reason}; others like it are counted",
+        "请求 {number}（输入 {input} 个 token）被拒绝：{reason}；同类请求只计数",
+    ),
+    "simulate.reason.too_long": (
+        "no room for an answer within max_model_len {length}",
+        "在 max_model_len {length} 内没有回答的余地",
+    ),
+    "simulate.reason.beyond_pool": (
+        "the KV pool of {tokens} tokens never holds it",
+        "{tokens} 个 token 的 KV 池永远放不下",
+    ),
+    "simulate.progress": (
+        "{count} requests ended, {span} simulated, {rate} requests/s",
+        "已结束 {count} 个请求，模拟 {span}，每秒 {rate} 个请求",
+    ),
+    "simulate.requests_written": ("Requests written to {file}", "请求记录已写入 {file}"),
+    "simulate.timeline_written": (
+        "Timeline written to {file}; open it at ui.perfetto.dev or chrome://tracing",
+        "时间线已写入 {file}；可在 ui.perfetto.dev 或 chrome://tracing 打开",
+    ),
+}

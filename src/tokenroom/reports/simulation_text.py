@@ -1,0 +1,177 @@
+"""A simulated workload for a person: latencies, throughput, queue and KV pool over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from tokenroom.reports.console import Paragraph, print_trimmed
+from tokenroom.reports.fit_text import fit_title
+from tokenroom.reports.messages import Language, message, printable
+from tokenroom.reports.workload_text import bars, duration
+from tokenroom.serving.metrics import Distribution, LatencyLimits, Point
+from tokenroom.serving.run import Simulation
+from tokenroom.units import format_figure, format_seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_COLUMNS: Final = 60
+LATENCIES: Final = ("ttft", "tpot", "itl", "e2e", "queue")
+
+
+def print_simulation(
+    out: Console,
+    done: Simulation,
+    workload: str,
+    language: Language,
+    wanted_share: float | None = None,
+) -> None:
+    """Write what became of a workload."""
+    metrics = done.metrics
+    out.print(Paragraph(fit_title(done.fit, language), style="bold"))
+    name = printable(message("simulate.workload", language, name=workload))
+    out.print(Paragraph(name, style="dim"))
+    told = {"count": metrics.requests, "steps": metrics.steps}
+    span = duration(metrics.duration_seconds)
+    out.print(Paragraph(message("simulate.served", language, span=span, **told), style="dim"))
+    if done.interrupted:
+        ended = metrics.requests + metrics.refused
+        told = {"count": ended, "left": done.unfinished}
+        out.print(Paragraph(message("simulate.interrupted", language, **told), style="yellow"))
+    if done.falls_behind:
+        out.print()
+        out.print(Paragraph(message("simulate.falls_behind", language), style="bold red"))
+    out.print()
+    print_trimmed(out, _latencies(done, language))
+    out.print()
+    for line in _lines(done, language, wanted_share):
+        out.print(Paragraph(line))
+    columns = _pool_over_time(done)
+    if len(columns) > 1:
+        out.print()
+        width = duration(metrics.duration_seconds / len(columns))
+        out.print(Paragraph(message("simulate.over_time", language, width=width)))
+        out.print(bars(out, columns, highest=done.config.num_blocks - 1), style="cyan")
+    if metrics.refused:
+        out.print()
+        out.print(Paragraph(refused_text(done, language), style="yellow"))
+
+
+def refused_text(done: Simulation, language: Language) -> str:
+    """How many requests were refused, and why."""
+    told = {"length": done.config.max_model_len, "tokens": done.fit.plan.kv_pool_tokens}
+    reasons = [
+        message(f"simulate.refused.{why}", language, count=count, **told)
+        for why, count in done.refusals.items()
+    ]
+    joined = message("speed.parts_join", language).join(reasons)
+    return message("simulate.refused", language, count=done.metrics.refused, reasons=joined)
+
+
+def limits_text(limits: LatencyLimits) -> str:
+    """The promises, as ``TTFT 2.00 s, TPOT 50.0 ms``."""
+    told = (("TTFT", limits.ttft_seconds), ("TPOT", limits.tpot_seconds))
+    return ", ".join(
+        f"{name} {format_seconds(seconds)}" for name, seconds in told if seconds is not None
+    )
+
+
+def _latencies(done: Simulation, language: Language) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(message("simulate.latency", language), no_wrap=True)
+    heads = (message("simulate.mean", language), "50%", "90%", "95%", "99%")
+    for head in (*heads, message("simulate.longest", language)):
+        table.add_column(head, justify="right", no_wrap=True)
+    for name in LATENCIES:
+        values = _row(getattr(done.metrics, name))
+        table.add_row(message(f"simulate.{name}", language), *values)
+    return table
+
+
+def _row(of: Distribution) -> Iterator[str]:
+    for name in ("mean", "p50", "p90", "p95", "p99", "max"):
+        seconds = getattr(of, f"{name}_seconds")
+        yield "-" if seconds is None else format_seconds(seconds)
+
+
+def _lines(done: Simulation, language: Language, wanted_share: float | None) -> Iterator[str]:
+    metrics = done.metrics
+    yield message(
+        "simulate.throughput",
+        language,
+        requests=format_figure(metrics.requests_per_second),
+        output=format_figure(metrics.output_tokens_per_second),
+        total=format_figure(metrics.total_tokens_per_second),
+    )
+    if done.limits is not None:
+        rate, share = metrics.goodput_per_second, metrics.goodput_share
+        assert rate is not None
+        assert share is not None
+        line = message(
+            "simulate.goodput",
+            language,
+            rate=format_figure(rate),
+            share=f"{share:.1%}",
+            limits=limits_text(done.limits),
+        )
+        if wanted_share is not None and share < wanted_share:
+            wanted = f"{wanted_share:.1%}"
+            line += " " * (language is Language.ENGLISH)
+            line += message("simulate.goodput_missed", language, wanted=wanted)
+        yield line
+    yield message(
+        "simulate.running",
+        language,
+        mean=format_figure(metrics.mean_running),
+        most=metrics.max_running,
+        waiting_mean=format_figure(metrics.mean_waiting),
+        waiting_most=metrics.max_waiting,
+    )
+    blocks = done.config.num_blocks - 1
+    yield message(
+        "simulate.pool",
+        language,
+        mean=f"{metrics.mean_used_blocks / blocks:.1%}",
+        most=f"{metrics.max_used_blocks / blocks:.1%}",
+        tokens=done.fit.plan.kv_pool_tokens,
+        preemptions=metrics.preemptions,
+    )
+    if done.config.enable_prefix_caching and done.names_prefixes:
+        yield message("simulate.hits", language, share=f"{metrics.hit_rate:.1%}")
+    if metrics.duration_seconds:
+        busy = f"{metrics.busy_seconds / metrics.duration_seconds:.0%}"
+        yield message("simulate.busy", language, share=busy)
+    told = {"hours": format_figure(done.gpu_hours)}
+    if done.usd is None or done.usd_per_million_output_tokens is None:
+        yield message("simulate.hours", language, **told)
+    else:
+        told |= {
+            "cost": format_figure(done.usd),
+            "each": format_figure(done.usd_per_million_output_tokens),
+        }
+        yield message("simulate.cost", language, **told)
+
+
+def _pool_over_time(done: Simulation) -> list[float]:
+    """Blocks that were held, on average over each of equal parts of the time."""
+    points = done.metrics.timeline
+    count = min(_COLUMNS, len(points))
+    if count < 2:
+        return []
+    start = points[0].start_seconds
+    span = _end(points[-1]) - start
+    if not span:
+        return []
+    held = [0.0] * count
+    for point in points:
+        at = min(count - 1, int((point.start_seconds - start) / span * count))
+        held[at] = max(held[at], point.used_blocks)
+    return held
+
+
+def _end(point: Point) -> float:
+    return point.start_seconds + point.seconds

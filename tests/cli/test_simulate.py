@@ -1,0 +1,170 @@
+"""``tokenroom simulate`` from the outside."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tokenroom.cli.main import main
+from tokenroom.reports.request_file import FIELDS
+from tokenroom.reports.simulation_json import schema_text
+from tokenroom.serving.simulator import simulate
+
+SMALL = "poisson:rate=2,input=200,output=20,requests=30"
+TRACE = "ts,input,output\n0,100,5\n1,8000,5\n2,9000,5\n3,9500,5\n4,100,1\n"
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[str, str]:
+    assert main(["simulate", *words]) == code
+    out, err = capsys.readouterr()
+    return out, err
+
+
+def read(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(asked(capsys, *words, "--json", code=code)[0])
+    Draft202012Validator(json.loads(schema_text())).validate(found)
+    return found
+
+
+def test_a_drawn_workload_is_served(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", SMALL)
+    out, err = asked(capsys, *words, "--price", "2", "--ttft", "1s")
+    assert err == ""
+    assert "30 requests served in " in out
+    assert "100.0% of all requests keep TTFT 1.00 s" in out
+    assert "USD for a million output tokens" in out
+    assert out == asked(capsys, *words, "--price", "2", "--ttft", "1s")[0]
+    assert "完成 30 个请求" in asked(capsys, *words, "--lang", "zh")[0]
+
+
+def test_the_seed_draws_another_workload(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", SMALL, "--seed")
+    first, second, again = (read(capsys, *words, seed) for seed in ("1", "2", "1"))
+    assert first == again
+    assert first["latency"] != second["latency"]
+
+
+def test_the_object_holds_what_was_served(capsys: pytest.CaptureFixture[str]) -> None:
+    found = read(capsys, "llama-3-8b", "--gpu", "a100", "--workload", SMALL, "--tpot", "1ms")
+    assert found["requests"] == {"arrived": 30, "served": 30, "refused": {}, "unfinished": 0}
+    assert found["tokens"]["output"] == 600
+    assert found["latency"]["itl"]["count"] == 570
+    assert (found["goodput"]["requests"], found["falls_behind"]) == (0, False)
+    assert sum(point["tokens"] for point in found["timeline"]) == found["tokens"]["computed"]
+
+
+def test_a_promise_that_too_few_keep_is_an_answer_of_no(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", SMALL, "--tpot", "1ms")
+    assert "0.0% of all requests keep TPOT 1.00 ms" in asked(capsys, *words)[0]
+    out, _ = asked(capsys, *words, "--goodput", "0.95", code=1)
+    assert "less than the 95.0% asked for" in " ".join(out.split())
+
+
+def test_what_comes_faster_than_it_is_served_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("llama-3-8b", "--gpu", "a100", "--workload")
+    many = "poisson:rate=100,input=2000,output=100,requests=600"
+    assert read(capsys, *words, many, code=1)["falls_behind"] is True
+    assert "cannot keep up" in asked(capsys, *words, many, code=1)[0]
+    users = "users:count=300,input=2000,output=100,requests=600"
+    assert read(capsys, *words, users)["falls_behind"] is None
+
+
+def test_requests_too_long_are_refused_as_the_engine_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.csv").write_text(TRACE)
+    words = ("llama-3-8b", "--gpu", "a100", "--trace", str(tmp_path / "t.csv"))
+    out, err = asked(capsys, *words, "--requests", str(tmp_path / "r.csv"))
+    assert err.startswith("warning: request 2 of 9,000 input tokens is refused: no room for an")
+    assert err.count("refused") == 1
+    assert "Refused, 2 requests" in out
+    with (tmp_path / "r.csv").open(newline="") as file:
+        rows = {int(row["id"]): row for row in csv.DictReader(file)}
+    assert [rows[number]["refused"] for number in range(5)] == ["", "", "too_long", "too_long", ""]
+    assert rows[2]["ttft_seconds"] == rows[2]["finish_seconds"] == ""
+    assert rows[4]["tpot_seconds"] == ""
+    found = read(capsys, *words, "--requests", str(tmp_path / "r.jsonl"))
+    assert found["requests"]["refused"] == {"too_long": 2}
+    lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    assert tuple(lines[0]) == FIELDS
+    served = [line["ttft_seconds"] for line in lines if not line["refused"]]
+    assert found["latency"]["ttft"]["mean_seconds"] == pytest.approx(sum(served) / len(served))
+
+
+def test_a_part_of_a_trace_in_another_speed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{time},100,1\n" for time in range(100))
+    (tmp_path / "t.csv").write_text("ts,input,output\n" + rows)
+    words = ("llama-3-8b", "--gpu", "a100", "--trace", str(tmp_path / "t.csv"))
+    part = read(capsys, *words, "--window", "10s..50s", "--time-scale", "2", "--limit", "20")
+    assert part["requests"]["served"] == 20
+    assert part["duration_seconds"] == pytest.approx(38, abs=0.2)
+
+
+def test_ending_it_early_keeps_what_is_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*args: Any, **options: Any) -> Any:
+        for count, record in enumerate(simulate(*args, **options)):
+            if count == 10:
+                raise KeyboardInterrupt
+            yield record
+
+    monkeypatch.setattr("tokenroom.serving.run.simulate", ended)
+    file = tmp_path / "r.csv"
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", SMALL, "--requests", str(file))
+    out, _ = asked(capsys, *words, code=130)
+    assert "Interrupted: these are the figures of the 10 requests that had ended" in out
+    assert len(file.read_text().splitlines()) == 11
+    assert read(capsys, *words, code=130)["interrupted"] is True
+
+
+def test_a_deployment_that_does_not_start_serves_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("llama-3.1-70b", "--gpu", "a100", "--workload", SMALL)
+    assert "DOES NOT FIT" in asked(capsys, *words, code=1)[0]
+    assert read(capsys, *words, code=1)["verdict"] == "does_not_fit"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--engine", "sglang"), "engine sglang is not simulated; it may be vllm"),
+        (("--trace", "t.csv"), "one of the two"),
+        (("--goodput", "0.9"), "give those"),
+        (("--ttft", "1s", "--goodput", "2"), "--goodput is 2; give a share"),
+        (("--time-scale", "0"), "--time-scale is 0; it must be above 0"),
+        (("--window", "3"), "--window is '3'; write its two ends"),
+        (("--skip-bad",), "--skip-bad is of a trace"),
+        (("--requests", "r.txt"), "it may end in .csv or .jsonl"),
+        (("--price", "0"), "price_per_gpu_hour is 0.0; give USD above 0"),
+        (("--gpus", "2", "--set", "data_parallel_size=2"), "2 data-parallel copies"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    words: tuple[str, ...],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    base = ("llama-3-8b", "--gpu", "a100", "--workload", SMALL)
+    out, err = asked(capsys, *base, *words, code=2)
+    assert out == ""
+    assert said in err
+
+
+def test_users_who_wait_have_no_times_to_stretch(capsys: pytest.CaptureFixture[str]) -> None:
+    users = "users:count=2,input=10,output=2,requests=9"
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", users)
+    _, err = asked(capsys, *words, "--time-scale", "2", code=2)
+    assert "wait for their answers" in err
+    assert read(capsys, *words, "--limit", "4")["requests"]["served"] == 4
