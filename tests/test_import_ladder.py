@@ -131,3 +131,7 @@ def test_public_names_are_these_and_no_submodule_hides_one() -> None:
         importlib.import_module(module)
     for name in tokenroom.__all__:
         assert callable(getattr(tokenroom, name)), name
+
+
+def test_every_public_name_is_listed() -> None:
+    assert set(tokenroom.__all__) <= set(dir(tokenroom))

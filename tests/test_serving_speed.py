@@ -120,10 +120,21 @@ def test_a_first_look_is_the_speed_of_the_requests_asked_about() -> None:
     assert asked is not None
     assert (asked.load.input_tokens, asked.load.output_tokens, asked.concurrency) == (4000, 1000, 7)
     assert asked.requests_waiting == 0
+    long = fit("llama-3.1-70b", "4x4090", weights="awq", context=8192, concurrency=64)
+    verdict_of = usual_speed(long).speed
+    assert verdict_of is not None
+    assert verdict_of.load.input_tokens + verdict_of.load.output_tokens == 8192
+    assert verdict_of.concurrency == long.requests_running < 64
     full = usual_speed(fit("llama-3.1-8b", "h100", context=8192, concurrency=10**5)).speed
     assert full is not None
     assert full.requests_waiting == 0
     assert full.at(full.concurrency + 1).requests_waiting == 1
+
+
+@pytest.mark.parametrize(("name", "own"), [("input", "input_tokens"), ("output", "output_tokens")])
+def test_the_name_of_an_option_is_put_right(name: str, own: str) -> None:
+    with pytest.raises(DeploymentError, match=f"{name} is no argument.*called {own}"):
+        speed("llama-3.1-8b", "h100", **{name: 1024})
 
 
 def test_a_first_look_where_there_is_no_speed() -> None:

@@ -56,3 +56,8 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """Names that are here already and those that come when they are used."""
+    return sorted({*globals(), *_HOMES})

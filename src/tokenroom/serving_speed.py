@@ -462,6 +462,9 @@ def speed(
         TokenroomError: Something is unknown, out of range, refused by the engine, or its speed is
             not modelled; the message says which field, what it held and what it may hold.
     """
+    for other, name in _OTHER_NAMES.items():
+        if other in engine_settings:
+            raise DeploymentError(f"{other} is no argument of speed(); it is called {name}")
     for name, count, most in (
         ("input_tokens", input_tokens, MAX_TOKENS),
         ("output_tokens", output_tokens, MAX_TOKENS),
@@ -587,6 +590,14 @@ def served_by(result: FitResult) -> Served:
     )
 
 
+_OTHER_NAMES: Final = {
+    "input": "input_tokens",
+    "output": "output_tokens",
+    "price": "price_per_gpu_hour",
+}
+"""What options of the command line are called in Python, where their name says less."""
+
+
 class UsualSpeed(NamedTuple):
     """A first look at the speed of a deployment.
 
@@ -604,13 +615,14 @@ def usual_speed(result: FitResult) -> UsualSpeed:
     """The speed of a fitted deployment under a load like the one asked about.
 
     A fifth of a request is output, as of the 1,024 and 256 tokens that stand for requests whose
-    length was not given. As many clients as asked for, otherwise 32, as far as they all run.
+    length was not given; where a number of requests was asked for, they are those that the verdict
+    is about. As many clients as asked for, otherwise 32, as far as they all run.
     """
     if result.plan.refusal is not None or not models_speed(result.deployment.engine):
         return UsualSpeed(None)
     tokens = result.request_tokens
-    if tokens == result.plan.max_model_len:  # no other length was asked for
-        tokens = min(tokens, _USUAL_TOKENS)
+    if result.concurrency is None and tokens == result.plan.max_model_len:
+        tokens = min(tokens, _USUAL_TOKENS)  # nobody said how long requests are
     running = replace(result, request_tokens=tokens).requests_running
     output_tokens = max(1, tokens // 5)
     if tokens == output_tokens or not running:

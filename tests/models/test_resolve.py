@@ -222,3 +222,20 @@ def test_damaged_files(tmp_path: Path) -> None:
         with pytest.raises(TokenroomError):
             load_model(folder)
     assert resolve.load_local(folder / "config.json").num_layers == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("Qwen/Qwen3-14B-AWQ", "; Qwen/Qwen3-14B@awq works offline"),
+        ("nobody/Qwen3-14B-FP8-dynamic", "; Qwen/Qwen3-14B@fp8 works offline"),
+        ("nobody/No-Such-Model-AWQ", ""),
+        ("nobody/No-Such-Model", ""),
+    ],
+)
+def test_a_layout_of_a_known_model_is_offered_where_a_checkpoint_is_not_known(
+    name: str, hint: str
+) -> None:
+    with pytest.raises(HubError) as caught:
+        load_model(name)
+    assert str(caught.value).endswith(f"config.json{hint}")

@@ -180,7 +180,7 @@ def _load_remote(name: str, assume_architecture: str | None, hub: HubOptions | N
     if not is_installed():
         raise HubError(
             f"{name} is not in the catalogue{_near(name)}; pip install 'tokenroom[hub]' to read it"
-            " from the Hub, or give the path of its config.json"
+            f" from the Hub, or give the path of its config.json{_in_layout_hint(name)}"
         )
     if options.is_offline and options.revision == "main":
         try:
@@ -188,9 +188,31 @@ def _load_remote(name: str, assume_architecture: str | None, hub: HubOptions | N
         except HubError as error:
             raise HubError(
                 f"{name} is neither in the catalogue{_near(name)} nor in the Hub's cache; go"
-                " online, or give the path of its config.json"
+                f" online, or give the path of its config.json{_in_layout_hint(name)}"
             ) from error
-    return load_from_hub(name, options, assume_architecture=assume_architecture)
+    try:
+        return load_from_hub(name, options, assume_architecture=assume_architecture)
+    except HubError as error:
+        if hint := _in_layout_hint(name):
+            raise HubError(f"{error}{hint}") from error
+        raise
+
+
+_LAYOUT_NAMED: Final = re.compile(
+    r"(.+)[-_.](awq|gptq|fp8|int8|int4|w4a16|w8a8|nvfp4|mxfp4)\b.*", re.I
+)
+"""Name of a quantised checkpoint: the model it was made from, and the layout."""
+
+
+def _in_layout_hint(name: str) -> str:
+    """That a model of the catalogue stored in the layout which a name ends with needs no Hub."""
+    match = re.fullmatch(
+        r"(.+)[-_.](awq|gptq|fp8|int8|int4|w4a16|w8a8|nvfp4|mxfp4)\b.*", name, re.I
+    )
+    if match is None:
+        return ""
+    found = catalogue.candidates(match[1]) or catalogue.candidates(match[1].rsplit("/", 1)[-1])
+    return f"; {found[0]}@{match[2].lower()} works offline" if len(found) == 1 else ""
 
 
 def _near(name: str) -> str:

@@ -277,7 +277,7 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "refusal.cuda_graphs": (
         "Capturing CUDA graphs takes the memory to {needed_bytes} a GPU and the card has "
         "{available_bytes}.",
-        "捕获 CUDA 图使每张 GPU 的显存达到 {needed_bytes}，而显卡只有 {available_bytes}。",
+        "捕获 CUDA Graph 使每张 GPU 的显存达到 {needed_bytes}，而显卡只有 {available_bytes}。",
     ),
     "refusal.static_share_too_small": (
         "What is loaded leaves nothing for the pools: {needed_bytes} a GPU is needed inside "
@@ -294,7 +294,7 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "change.cuda_graph_max_bs": (
         "larger batches decode without graphs: slower there",
-        "更大的批次解码时不用 CUDA 图：在那里变慢",
+        "更大的批次解码时不用 CUDA Graph：在那里变慢",
     ),
     "change.max_model_len": (
         "longer requests are refused",
@@ -318,7 +318,7 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "change.enforce_eager": (
         "no CUDA graphs: slower decoding, most at small batches",
-        "不用 CUDA 图：解码变慢，小批量时最明显",
+        "不用 CUDA Graph：解码变慢，小批量时最明显",
     ),
     "change.language_model_only": (
         "no images, video or audio",

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tokenroom.engines.registry import engine_title
 from tokenroom.fitting import FitResult
 from tokenroom.growth import SweepPoint
 from tokenroom.reports.console import line_spans
 from tokenroom.reports.figures import Curve
 from tokenroom.reports.fit_text import distinct_stages, stage_bar, verdict_reason
-from tokenroom.reports.messages import Language, message, model_title
+from tokenroom.reports.messages import Language, engine_text, message, model_title
 from tokenroom.reports.plots import plot_curves, plot_memory_bar, usable_language
 
 _TITLE_COLUMNS: Final = 72
@@ -149,7 +148,7 @@ def _title(result: FitResult, language: Language) -> str:
         model=model_title(deployment.spec, language),
         count=deployment.node.count,
         gpu=deployment.node.accelerator.name,
-        engine=engine_title(deployment.engine),
+        engine=engine_text(deployment.engine, language),
         version=deployment.version,
     )
     verdict = message(f"fit.verdict.{result.verdict}", language)

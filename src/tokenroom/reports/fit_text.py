@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tokenroom.borderline import borderline, longest_at_best
 from tokenroom.engines.policy import Estimate, Notice, StageMemory, copies_of
-from tokenroom.engines.registry import engine_title
 from tokenroom.fitting import FitResult
 from tokenroom.growth import SweepPoint
 from tokenroom.memory.ledger import Line
@@ -17,6 +16,7 @@ from tokenroom.reports.figures import Bar, BarSegment
 from tokenroom.reports.messages import (
     Language,
     change_price,
+    engine_text,
     message,
     model_title,
     notice_text,
@@ -60,6 +60,7 @@ _OWN_NAMES = {
     "tensorrt-llm": ("max_seq_len", "max_batch_size"),
     "sglang": ("context_length", "max_running_requests"),
     "transformers": ("max_length", "batch_size"),
+    "llama.cpp": ("n_ctx", "n_parallel"),
 }
 """What an engine calls the longest request and the most requests, where not by the common names."""
 
@@ -246,7 +247,7 @@ def fit_title(result: FitResult, language: Language) -> str:
         model=model_title(deployment.spec, language),
         count=deployment.node.count,
         gpu=deployment.node.accelerator.name,
-        engine=engine_title(deployment.engine),
+        engine=engine_text(deployment.engine, language),
         version=deployment.version,
     )
     return printable(title)

@@ -75,6 +75,9 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "cli.interrupted": ("tokenroom: interrupted", "tokenroom：已中断"),
     "unknown": ("unknown", "未知"),
+    "engine.contiguous": ("contiguous allocation", "连续分配"),
+    "engine.paged": ("paged allocation", "分页分配"),
+    "engine.hybrid": ("hybrid allocation", "混合分配"),
     "model.in_layout": ("{model} in {layout}", "{model}（{layout}）"),
     "gpus.none": ("No GPU matches {words!r}.", "没有与 {words!r} 匹配的 GPU。"),
     "gpus.key": ("\nGPU", "\nGPU"),
@@ -157,7 +160,17 @@ def message(key: str, language: Language, **values: object) -> str:
     text = text.format_map(
         {name: _written(name, value, language) for name, value in values.items()}
     )
-    return text if language is Language.CHINESE else _singular(text)
+    return _SPACELESS.sub(" ", text) if language is Language.CHINESE else _singular(text)
+
+
+def engine_text(name: str, language: Language) -> str:
+    """An engine's own name, and what stands for none, in the reader's language."""
+    key = f"engine.{name}"
+    if key in MESSAGES:
+        return message(key, language)
+    from tokenroom.engines.registry import engine_title  # --help loads no engines
+
+    return engine_title(name)
 
 
 def model_title(spec: ModelSpec, language: Language) -> str:
@@ -213,6 +226,9 @@ def language_of(environment: Mapping[str, str]) -> Language:
             return Language.CHINESE if value.lower().startswith("zh") else Language.ENGLISH
     return Language.ENGLISH
 
+
+_SPACELESS: Final = re.compile(r"(?<=受限于)(?=[A-Za-z])")
+"""Where a Latin word comes to stand directly behind a Chinese one."""
 
 _SMALLEST_GIB: Final = 0.01 * GIB
 """What is less would show as 0.00 GiB or nearly so."""

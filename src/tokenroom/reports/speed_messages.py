@@ -209,7 +209,7 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "其耗时依据 NVIDIA nvbandwidth 的一个数值和两份报告",
     ),
     "speed.pcie_all_reduce": (
-        "all-reduce over PCIe hangs on the host more than on the card: a quarter of the link's "
+        "all-reduce over PCIe depends on the host more than on the card: a quarter of the link's "
         "peak is assumed, a switch that lets GPUs reach each other gives up to 80%, a way "
         "through the processors as little as a tenth",
         "经 PCIe 的 all-reduce 更取决于主机而非显卡：这里假设达到链路峰值的四分之一；"
