@@ -61,9 +61,11 @@ def serving(folder: Path, *more: str, **environment: str) -> Iterator[Serving]:
     ) as process:
         try:
             assert process.stderr is not None
-            said = process.stderr.readline()
-            found = re.search(r"http://\S+:\d+/", said)
-            assert found, said
+            said = ""  # where the page is not built, a line says so first
+            while not (found := re.search(r"http://\S+:\d+/", said)):
+                line = process.stderr.readline()
+                assert line, said
+                said += line
             yield Serving(process, found[0])
         finally:
             process.kill()
