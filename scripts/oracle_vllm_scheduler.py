@@ -71,15 +71,19 @@ MODEL = {
     "torch_dtype": "float32",
 }
 OWN_TOKEN = 1 << 40
+KINDS = (
+    *("full", "full", "full", "window", "hybrid", "hybrid", "two"),
+    *("sizes", "chunks", "states", "aligned", "aligned"),
+)
 
 
 def _spec(kind: str, size: int, window: int | None) -> KVCacheSpec:
-    if kind == "mamba":
+    if kind in ("mamba", "aligned_mamba"):
         return MambaSpec(
             block_size=size,
             shapes=((2, 16),),
             dtypes=(torch.float32,),
-            mamba_cache_mode="none",
+            mamba_cache_mode="align" if kind == "aligned_mamba" else "none",
         )
     common = {"block_size": size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
     if kind == "sliding_window":
@@ -123,6 +127,8 @@ class Engine:
         cache.block_size = config["groups"][0][1]
         cache.enable_prefix_caching = config["enable_prefix_caching"]
         cache.num_gpu_blocks = config["num_blocks"]
+        aligned = any(kind == "aligned_mamba" for kind, _, _ in config["groups"])
+        cache.mamba_cache_mode = "align" if aligned else "none"
         kv = KVCacheConfig(
             num_blocks=config["num_blocks"],
             kv_cache_tensors=[],
@@ -274,10 +280,8 @@ def drawn(seed: int) -> Scenario:
     draw = random.Random(seed)
     size = draw.choice((16, 16, 16, 8, 32, 4))
     longest = draw.choice((256, 512, 1024))
-    kinds = draw.choice(
-        ("full", "full", "full", "window", "hybrid", "hybrid", "two", "sizes", "chunks", "states")
-    )
-    caching = draw.random() < 0.75
+    kinds = draw.choice(KINDS)
+    caching = draw.random() < 0.75 or kinds == "aligned"
     window = draw.choice((1, size, 2 * size + 3, 64, 100))
     groups: list[list[Any]] = {
         "full": [["full", size, None]],
@@ -293,6 +297,10 @@ def drawn(seed: int) -> Scenario:
         ],
         "sizes": [["full", 2 * size, None], ["sliding_window", size, max(2, window)]],
         "chunks": [["full", size, None], ["chunked_local", size, draw.choice((2, 4)) * size]],
+        "aligned": [
+            *[["aligned_mamba", size, None]] * draw.choice((1, 3)),
+            ["full", size, None],
+        ],
         "states": [
             ["full", size, None],
             *[["mamba", size if caching else longest, None]] * draw.choice((1, 2)),

@@ -42,6 +42,16 @@ def test_groups_are_those_of_the_pool(model: str, groups: tuple[KvGroup, ...]) -
     assert config.max_model_len == result.plan.max_model_len
 
 
+@pytest.mark.parametrize(("caching", "tokens"), [(True, 272), (False, 262144)])
+def test_states_are_cached_at_ends_of_blocks_or_not_at_all(caching: bool, tokens: int) -> None:
+    model = "Qwen/Qwen3-Next-80B-A3B-Instruct"
+    result = fit(model, "h200", gpus=4, tp=4, enable_prefix_caching=caching)
+    kind = Kind.ALIGNED_MAMBA if caching else Kind.MAMBA
+    *recurrent, full = scheduler_config(result).groups
+    assert recurrent == [KvGroup(kind=kind, block_tokens=tokens)] * 3
+    assert full.kind is Kind.FULL
+
+
 def test_what_older_versions_decided_otherwise_is_kept() -> None:
     old = scheduler_config(fit("llama-3.1-8b", "h100", engine="vllm@0.18.0"))
     new = scheduler_config(fit("llama-3.1-8b", "h100", engine="vllm@0.29.0"))

@@ -23,15 +23,18 @@ FULL = KvGroup(kind=Kind.FULL, block_tokens=BLOCK)
 WINDOW = KvGroup(kind=Kind.SLIDING_WINDOW, block_tokens=BLOCK, window_tokens=20)
 CHUNK = KvGroup(kind=Kind.CHUNKED_LOCAL, block_tokens=BLOCK, window_tokens=2 * BLOCK)
 STATE = KvGroup(kind=Kind.MAMBA, block_tokens=LONGEST)
+ALIGNED = KvGroup(kind=Kind.ALIGNED_MAMBA, block_tokens=BLOCK)
+GROUPS = (
+    *((FULL,), (WINDOW,), (FULL, WINDOW, WINDOW)),
+    *((FULL, CHUNK), (FULL, STATE), (ALIGNED, ALIGNED, FULL)),
+)
 
 few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
 def configs(draw: st.DrawFn, **fixed: Any) -> VllmSchedulerConfig:
-    groups = draw(
-        st.sampled_from(((FULL,), (WINDOW,), (FULL, WINDOW, WINDOW), (FULL, CHUNK), (FULL, STATE)))
-    )
+    groups = draw(st.sampled_from(GROUPS))
     drawn = {
         "num_blocks": 2 + len(groups) * LONGEST // BLOCK + draw(st.integers(0, 60)),
         "groups": groups,

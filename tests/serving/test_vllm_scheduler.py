@@ -78,3 +78,24 @@ def test_a_request_that_no_pool_holds_is_known_beforehand() -> None:
     assert scheduler.refusal(asks(150, 10)) is None
     assert scheduler.refusal(asks(150, 11)) is Refusal.BEYOND_POOL
     assert scheduler.refusal(asks(512, 1)) is Refusal.TOO_LONG
+
+
+def test_alike_requests_do_not_preempt_each_other_for_ever() -> None:
+    scheduler = VllmScheduler(
+        config(
+            num_blocks=13,
+            max_model_len=192,
+            max_num_batched_tokens=80,
+            long_prefill_token_threshold=48,
+            policy="priority",
+            scheduler_reserve_full_isl=False,
+            enable_prefix_caching=False,
+            async_scheduling=False,
+        )
+    )
+    for id in range(2):
+        scheduler.add(Request(id=id, arrival_seconds=0, prompt_tokens=140, output_tokens=30))
+    finished = []
+    for _ in range(400):
+        finished += scheduler.complete(scheduler.schedule())
+    assert [sequence.request.id for sequence in finished] == [0, 1]

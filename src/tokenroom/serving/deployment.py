@@ -162,7 +162,7 @@ def scheduler_config(
     version = version_number(deployment.version)
     return VllmSchedulerConfig(
         num_blocks=plan.kv_blocks,
-        groups=tuple(_group(group.spec) for group in plan.layout.groups),
+        groups=tuple(_group(group.spec, plan.max_model_len) for group in plan.layout.groups),
         max_model_len=plan.max_model_len,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         max_num_seqs=resolved.max_num_seqs,
@@ -177,18 +177,22 @@ def scheduler_config(
     )
 
 
-def _group(spec: Any) -> KvGroup:
+def _group(spec: Any, max_model_len: int) -> KvGroup:
     kind = _KINDS.get(spec.kind)
     if kind is None:
         raise DeploymentError(f"the cache of {spec.kind} layers is not simulated")
-    if kind is Kind.MAMBA and spec.cache_mode != "none":
-        raise DeploymentError(
-            f"mamba_cache_mode is {spec.cache_mode}; cached states are not simulated, serve it "
-            "with enable_prefix_caching off"
-        )
+    if kind is Kind.MAMBA and spec.cache_mode == "align":
+        if spec.checkpoint_blocks:
+            raise DeploymentError(
+                "states that kernels save inside of a chunk (num_prefill_checkpoint_blocks) are "
+                "not simulated; serve the model with enable_prefix_caching off"
+            )
+        kind = Kind.ALIGNED_MAMBA
     window = None
     if kind is Kind.SLIDING_WINDOW:
         window = spec.window
     elif kind is Kind.CHUNKED_LOCAL:
         window = spec.chunk
-    return KvGroup(kind=kind, block_tokens=spec.block_size, window_tokens=window)
+    # A state that is not cached stands for the whole context.
+    size = max_model_len if kind is Kind.MAMBA and spec.cache_mode == "none" else spec.block_size
+    return KvGroup(kind=kind, block_tokens=size, window_tokens=window)

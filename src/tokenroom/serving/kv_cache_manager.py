@@ -7,10 +7,16 @@ context parallelism and transfers of KV.
 
 from __future__ import annotations
 
+from typing import Final
+
 from tokenroom.serving.block_pool import NULL_BLOCK, BlockPool
-from tokenroom.serving.kv_group import NEVER, Kind, KvGroup
+from tokenroom.serving.kv_group import NEVER, STATES, Kind, KvGroup
 from tokenroom.serving.prefix_cache import Hit, PrefixCache
 from tokenroom.serving.sequence import Sequence
+
+_MOST_STATES: Final = 2
+"""States that a request holds: the newest and the one it is computed from
+(``MambaSpec.max_memory_usage_bytes`` of ``vllm/v1/kv_cache_interface.py``)."""
 
 
 class KvCacheManager:
@@ -34,6 +40,7 @@ class KvCacheManager:
     """
 
     __slots__ = (
+        "_aligned",
         "_commits_every",
         "_fresh_states",
         "_groups",
@@ -71,9 +78,8 @@ class KvCacheManager:
         self._window_groups = tuple(
             index for index, group in enumerate(groups) if group.kind is not Kind.FULL
         )
-        self._states = tuple(
-            index for index, group in enumerate(groups) if group.kind is Kind.MAMBA
-        )
+        self._states = tuple(index for index, group in enumerate(groups) if group.kind in STATES)
+        self._aligned = tuple(group.kind is Kind.ALIGNED_MAMBA for group in groups)
         # Blocks are cached at multiples of the groups' common block, where hits can end.
         self._commits_every = self.prefix_cache.alignment_tokens if self.prefix_cache else NEVER
         self._fresh_states: set[tuple[int, int | None]] = set()
@@ -94,8 +100,10 @@ class KvCacheManager:
         """Blocks that a request of so many tokens needs at most, with nothing of it cached."""
         tokens = min(tokens, self._max_model_len)
         return sum(
-            min(-(-tokens // size), most)
-            for size, most in zip(self._sizes, self._most_blocks, strict=True)
+            min(-(-tokens // size), _MOST_STATES if aligned else most)
+            for size, most, aligned in zip(
+                self._sizes, self._most_blocks, self._aligned, strict=True
+            )
         )
 
     def admit(
@@ -130,6 +138,7 @@ class KvCacheManager:
                 self.pool.touch(seen)
                 sequence.blocks[index] = [NULL_BLOCK] * unseen + seen
                 sequence.cached[index] = unseen + len(seen)
+                sequence.released[index] = unseen
         sequence.commit_at = self._next_commit(hit.tokens)
         self._grow(sequence, min(end, self._max_model_len))
         self._settle(sequence, end, hit.tokens)
@@ -147,7 +156,8 @@ class KvCacheManager:
                 required = min(required, most_blocks[index])
             unseen = group.unseen_tokens(hit.tokens) // size
             blocks = hit.blocks[index]
-            wanted += max(required - max(unseen, len(blocks)), 0)
+            more = max(required - max(unseen, len(blocks)), 0)
+            wanted += min(more, 1) if self._aligned[index] else more
             # What it hit may be free: it then leaves the queue.
             wanted += sum(block != NULL_BLOCK and not holders[block] for block in blocks[unseen:])
         return wanted
@@ -163,10 +173,10 @@ class KvCacheManager:
             self._release_unseen(sequence, index, settled)
         room = min(end, self._max_model_len)
         wanted = 0
-        for size, blocks in zip(self._sizes, sequence.blocks, strict=True):
+        for size, blocks, aligned in zip(self._sizes, sequence.blocks, self._aligned, strict=True):
             more = -(-room // size) - len(blocks)
             if more > 0:
-                wanted += more
+                wanted += 1 if aligned else more
         if wanted > pool.num_free:
             return False
         self._grow(sequence, room)
@@ -174,9 +184,12 @@ class KvCacheManager:
         return True
 
     def _grow(self, sequence: Sequence, room: int) -> None:
-        for size, blocks in zip(self._sizes, sequence.blocks, strict=True):
+        for size, blocks, aligned in zip(self._sizes, sequence.blocks, self._aligned, strict=True):
             more = -(-room // size) - len(blocks)
             if more > 0:
+                if aligned:  # only the state at the end of the chunk is written
+                    blocks += [NULL_BLOCK] * (more - 1)
+                    more = 1
                 blocks += self.pool.allocate(more)
 
     def _release_unseen(self, sequence: Sequence, index: int, settled: int) -> None:
@@ -184,12 +197,12 @@ class KvCacheManager:
         blocks = sequence.blocks[index]
         freed = []
         last = min(group.unseen_tokens(settled) // group.block_tokens, len(blocks))
-        for position in range(last - 1, -1, -1):
+        for position in range(last - 1, sequence.released[index] - 1, -1):
             block = blocks[position]
-            if block == NULL_BLOCK:
-                break
-            freed.append(block)
-            blocks[position] = NULL_BLOCK
+            if block != NULL_BLOCK:
+                freed.append(block)
+                blocks[position] = NULL_BLOCK
+        sequence.released[index] = max(last, sequence.released[index])
         if freed:
             self.pool.release(freed)
 
@@ -228,6 +241,8 @@ class KvCacheManager:
         known = min(end, sequence.tokens)
         if known >= sequence.commit_at:
             self.commit(sequence, known)
+        if self._states and self.prefix_cache is not None:
+            self._mark_last_state(sequence, known)
         if end < sequence.tokens:
             sequence.quiet_tokens = 0
             return
@@ -240,11 +255,27 @@ class KvCacheManager:
                 quiet = min(quiet, group.releases_at(unseen + 1))
         sequence.quiet_tokens = quiet
 
+    def _mark_last_state(self, sequence: Sequence, computed: int) -> None:
+        """Keep others from the last state of a prompt while its request still works on it.
+
+        Source: ``MambaManager._cache_partial_tail_block``, which names it anew in each such step.
+        """
+        cache = self.prefix_cache
+        assert cache is not None
+        size = cache.alignment_tokens
+        boundary = (sequence.prompt_tokens - 1) // size * size
+        if not boundary or computed - computed % size != boundary:
+            return
+        for index in self._states:
+            if self._aligned[index] and sequence.blocks[index][boundary // size - 1] != NULL_BLOCK:
+                name = sequence.block_name(boundary // cache.hash_block_tokens - 1)
+                self._fresh_states.add((index, name))
+
     def free(self, sequence: Sequence) -> None:
         """Take back all blocks of a request, its last first."""
         for index, blocks in enumerate(sequence.blocks):
             self.pool.release(reversed(blocks))
             sequence.blocks[index] = []
-            sequence.cached[index] = 0
+            sequence.cached[index] = sequence.released[index] = 0
         sequence.quiet_tokens = 0
         sequence.commit_at = NEVER

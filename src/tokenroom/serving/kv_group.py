@@ -19,8 +19,13 @@ class Kind(StrEnum):
     SLIDING_WINDOW = "sliding_window"
     CHUNKED_LOCAL = "chunked_local"
     MAMBA = "mamba"
+    ALIGNED_MAMBA = "aligned_mamba"
+    """States that are cached at ends of blocks, where chunks of prompts then end
+    (``mamba_cache_mode`` "align"); a request keeps only the newest."""
 
 
+STATES: Final = (Kind.MAMBA, Kind.ALIGNED_MAMBA)
+"""Kinds of which a state stands for all tokens before it."""
 _WINDOWED: Final = (Kind.SLIDING_WINDOW, Kind.CHUNKED_LOCAL)
 
 
@@ -76,7 +81,7 @@ class KvGroup:
             case Kind.CHUNKED_LOCAL:
                 assert self.window_tokens is not None
                 return computed_tokens // self.window_tokens * self.window_tokens
-            case Kind.MAMBA:
+            case Kind.MAMBA | Kind.ALIGNED_MAMBA:
                 return max(0, computed_tokens - 1)
 
     def releases_at(self, blocks: int) -> int:
@@ -91,7 +96,7 @@ class KvGroup:
             case Kind.CHUNKED_LOCAL:
                 assert self.window_tokens is not None
                 return -(-tokens // self.window_tokens) * self.window_tokens
-            case Kind.MAMBA:
+            case Kind.MAMBA | Kind.ALIGNED_MAMBA:
                 return tokens + 1
 
     def most_blocks(self, max_in_flight_tokens: int, max_model_len: int) -> int:

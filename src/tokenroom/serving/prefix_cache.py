@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tokenroom.errors import DeploymentError, shown
 from tokenroom.serving.block_pool import NULL_BLOCK, BlockPool
-from tokenroom.serving.kv_group import Kind, KvGroup
+from tokenroom.serving.kv_group import STATES, Kind, KvGroup
 from tokenroom.serving.sequence import Sequence
 
 
@@ -67,9 +67,9 @@ class PrefixCache:
     ) -> None:
         sizes = [group.block_tokens for group in groups]
         self.alignment_tokens = lcm(*sizes)
-        states = any(group.kind is Kind.MAMBA for group in groups)
-        self.hash_block_tokens = self.alignment_tokens if states else gcd(*sizes)
-        if any(size % self.hash_block_tokens for size in sizes):
+        states = any(group.kind in STATES for group in groups)
+        self.hash_block_tokens = gcd(*sizes)
+        if states and len(set(sizes)) > 1:
             raise DeploymentError(
                 f"KV groups have block_tokens {shown(sorted(set(sizes)))}; with prefix caching, "
                 "Mamba states need the same in every group"
@@ -218,10 +218,8 @@ class PrefixCache:
         boundary serves: every segment's, and where this prompt would be read again (its last
         token is computed anew) or was seen to part from another.
         """
-        if group.kind not in (Kind.SLIDING_WINDOW, Kind.MAMBA):
-            return range(first, end)
-        states = group.kind is Kind.MAMBA
-        if states and self._retention is None:
+        states = group.kind in STATES
+        if group.kind is not Kind.SLIDING_WINDOW and not states:
             return range(first, end)
         need = 1 if states else _window_blocks(group)
         size = group.block_tokens
@@ -253,4 +251,5 @@ _FINDERS: dict[Kind, _Finder] = {
     Kind.SLIDING_WINDOW: PrefixCache._sliding_window,
     Kind.CHUNKED_LOCAL: PrefixCache._chunked_local,
     Kind.MAMBA: PrefixCache._mamba,
+    Kind.ALIGNED_MAMBA: PrefixCache._mamba,
 }

@@ -65,7 +65,7 @@ class FcfsQueue:
 
 
 class PriorityQueue:
-    """The lowest priority number first, then the earliest arrival, then the lowest id."""
+    """The lowest priority number first, then the earliest arrival, then the first added."""
 
     __slots__ = ("_heap",)
 
@@ -79,7 +79,7 @@ class PriorityQueue:
         """Queue by priority."""
         heappush(
             self._heap,
-            (sequence.priority, sequence.arrival_seconds, sequence.request.id, sequence),
+            (sequence.priority, sequence.arrival_seconds, sequence.order, sequence),
         )
 
     def put_back(self, sequence: Sequence) -> None:

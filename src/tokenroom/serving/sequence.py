@@ -24,6 +24,7 @@ class Sequence:
     Attributes:
         request: What arrived.
         status: Where it stands.
+        order: How many were added before it; of those that arrive at one time it is the later.
         tokens: Prompt and answer so far.
         last_tokens: Prompt and answer when it ends.
         computed: Tokens whose KV is computed, or scheduled to be.
@@ -33,6 +34,7 @@ class Sequence:
         commit_at: Computed tokens at which its next full blocks are cached.
         blocks: Its blocks in each KV group; the null block for those not kept.
         cached: Blocks of each group that are cached, or that were never to be.
+        released: Leading blocks of each group that were given back, or never kept.
         own_name: Names of its own blocks count down from here.
         junction: Tokens of a prefix that some KV groups have and others have not, 0 if none.
         hit_tokens: Tokens that were in the cache when it was first let in; None before.
@@ -49,18 +51,23 @@ class Sequence:
         "in_flight",
         "junction",
         "last_tokens",
+        "order",
         "own_name",
         "preemptions",
         "priority",
         "prompt_tokens",
         "quiet_tokens",
+        "released",
         "request",
         "status",
         "tokens",
     )
 
-    def __init__(self, request: Request, max_model_len: int, groups: int, own_name: int) -> None:
+    def __init__(
+        self, request: Request, max_model_len: int, groups: int, order: int, own_name: int
+    ) -> None:
         self.request = request
+        self.order = order
         self.priority = request.priority
         self.arrival_seconds = request.arrival_seconds
         self.prompt_tokens = request.prompt_tokens
@@ -73,6 +80,7 @@ class Sequence:
         self.commit_at = NEVER
         self.blocks: list[list[int]] = [[] for _ in range(groups)]
         self.cached = [0] * groups
+        self.released = [0] * groups
         self.own_name = own_name
         self.junction = 0
         self.hit_tokens: int | None = None

@@ -12,7 +12,7 @@ from typing import Literal
 
 from tokenroom.errors import DeploymentError, shown
 from tokenroom.serving.kv_cache_manager import KvCacheManager
-from tokenroom.serving.kv_group import KvGroup
+from tokenroom.serving.kv_group import Kind, KvGroup
 from tokenroom.serving.record import Refusal
 from tokenroom.serving.request import Request
 from tokenroom.serving.request_queue import FcfsQueue, PriorityQueue, RequestQueue
@@ -107,8 +107,11 @@ class VllmScheduler:
     """
 
     __slots__ = (
+        "_added",
+        "_largest_chunk",
         "_names_given",
         "_spare_blocks",
+        "_state_tokens",
         "config",
         "hit_tokens",
         "kv",
@@ -133,7 +136,15 @@ class VllmScheduler:
         self.queried_tokens = 0
         self.hit_tokens = 0
         self._spare_blocks = int(config.watermark * config.num_blocks)
-        self._names_given = 0
+        self._names_given = self._added = 0
+        self._state_tokens = next(
+            (group.block_tokens for group in config.groups if group.kind is Kind.ALIGNED_MAMBA),
+            0,
+        )
+        self._largest_chunk = min(
+            config.max_num_batched_tokens,
+            config.long_prefill_token_threshold or config.max_num_batched_tokens,
+        )
 
     @property
     def unfinished(self) -> int:
@@ -162,8 +173,13 @@ class VllmScheduler:
     def add(self, request: Request) -> Sequence:
         """Queue a request."""
         sequence = Sequence(
-            request, self.config.max_model_len, len(self.config.groups), -1 - self._names_given
+            request,
+            self.config.max_model_len,
+            len(self.config.groups),
+            self._added,
+            -1 - self._names_given,
         )
+        self._added += 1
         self._names_given += sequence.last_tokens
         self.waiting.add(sequence)
         return sequence
@@ -232,8 +248,7 @@ class VllmScheduler:
             index += 1
         return budget
 
-    @staticmethod
-    def _end_of_step(sequence: Sequence, budget: int, threshold: int) -> int:
+    def _end_of_step(self, sequence: Sequence, budget: int, threshold: int) -> int:
         """Up to where a running request computes: its prompt, or one token more.
 
         The last token of an answer is never computed, nor is anything beyond the context. Under
@@ -243,7 +258,29 @@ class VllmScheduler:
         new = min(max(sequence.tokens, context + 1), sequence.last_tokens - 1) - context
         if threshold:
             new = min(new, threshold)
-        return context + min(new, budget)
+        end = context + min(new, budget)
+        return self._end_at_state(sequence, context, end) if self._state_tokens else end
+
+    def _end_at_state(self, sequence: Sequence, start: int, end: int) -> int:
+        """Where a chunk ends so that the states to be cached are written: at ends of blocks.
+
+        It also ends at the last block that a later prompt could reuse, and where this prompt
+        parts from others. Source: ``_mamba_block_aligned_split``.
+        """
+        prefill_end = max(sequence.prompt_tokens, sequence.tokens - 1)
+        if start >= prefill_end:
+            return end
+        size = self._state_tokens
+        if end < prefill_end:
+            aligned = end // size * size
+            if aligned > start or size <= self._largest_chunk:
+                end = aligned
+        stops = [(sequence.tokens - 1) // size * size]
+        if start % size:
+            stops.append((start // size + 1) * size)
+        if start < sequence.junction < end:
+            stops.append(start + (sequence.junction - start) // size * size)
+        return max(start, min((stop for stop in stops if start < stop < end), default=end))
 
     def _preempt_one(self, plan: StepPlan, index: int) -> tuple[Sequence, int, int]:
         """Take the blocks of the request that is served last or is least urgent.
@@ -286,6 +323,10 @@ class VllmScheduler:
                 if not config.enable_chunked_prefill:
                     break
                 new = budget
+            if self._state_tokens:
+                new = self._end_at_state(sequence, hit.tokens, hit.tokens + new) - hit.tokens
+                if not new:
+                    break
             if not kv.admit(
                 sequence,
                 new,
@@ -355,5 +396,5 @@ class VllmScheduler:
         return finished
 
 
-def _urgency(sequence: Sequence) -> tuple[int, float]:
-    return sequence.priority, sequence.arrival_seconds
+def _urgency(sequence: Sequence) -> tuple[int, float, int]:
+    return sequence.priority, sequence.arrival_seconds, sequence.order
