@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenroom.errors import WorkloadError
@@ -33,6 +33,7 @@ def step(start: float, end: float, running: int = 1, **changes: object) -> StepR
     )
 
 
+@settings(deadline=None)  # the first example loads numpy
 @given(
     st.lists(
         st.tuples(st.floats(0, 1e3), st.integers(1, 4)),
