@@ -330,3 +330,29 @@ def test_a_length_the_pool_cannot_hold_is_less_than_asked(llama: ModelSpec) -> N
     assert short.plan.max_model_len < short.request_tokens == 131072
     assert (short.verdict, short.requests_running) == ("fits_with_less", 0)
     assert fit(llama, "h100", engine="tensorrt-llm", context=131072).verdict == "fits"
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "asked"),
+    [
+        ("phi-3-mini-128k", "l4", {"engine": "tensorrt-llm", "context": "2k"}),
+        ("llama-3.1-70b", "4xl4", {"engine": "tensorrt-llm", "weights": "fp8"}),
+        ("gemma-3-27b", "2xl40s", {"engine": "tensorrt-llm", "context": "4k"}),
+        ("llama-3.1-8b", "l4", {"engine": "vllm"}),
+        ("llama-3.1-8b", "l4", {"engine": "vllm@0.6.3", "context": "1k"}),
+        ("gpt-oss-20b", "4090", {"engine": "sglang", "context": "4k"}),
+        ("llama-3.1-8b", "3090", {"engine": "llama.cpp", "context": "4k"}),
+        ("llama-3.1-8b", "l4", {"engine": "transformers", "context": "4k"}),
+        ("llama-3.1-8b", "l4", {"engine": "paged", "context": "4k"}),
+        ("llama-3.1-8b", "l4", {"engine": "contiguous", "context": "4k"}),
+    ],
+)
+def test_the_longest_context_fits_and_a_block_more_does_not(
+    model: str, gpu: str, asked: dict[str, Any]
+) -> None:
+    found = fit(model, gpu, **asked)
+    longest, block = found.max_model_len_that_fits, max(1, found.plan.kv_block_size)
+    assert longest > 0
+    assert fit(model, gpu, **(asked | {"context": longest})).verdict == "fits"
+    if longest < (found.deployment.spec.max_position_embeddings or 0):
+        assert fit(model, gpu, **(asked | {"context": longest + block})).verdict != "fits"

@@ -107,6 +107,25 @@ def test_too_small_a_share_says_raise_it() -> None:
     assert any("--tp-size 4" in flag for flag in flags)
 
 
+def test_a_hybrid_needs_one_share_whatever_it_has() -> None:
+    def of(fraction: float) -> FitResult:
+        return fit("jamba", "h200", engine="sglang@0.4.6", context=1000, util=fraction)
+
+    refusals = [of(fraction).plan.refusal for fraction in (0.3, 0.506, 0.648, 0.686)]
+    least = {str(refusal.values["least"]) for refusal in refusals if refusal is not None}
+    needed = {refusal.needed_bytes for refusal in refusals if refusal is not None}
+    assert len(least) == len(needed) == 1
+    assert of(float(least.pop()) + 0.001).verdict == "fits"
+
+
+def test_pools_that_have_nothing_are_empty_and_not_less() -> None:
+    result = fit("jamba", "h200", engine="sglang@0.4.6", context=1000, util=0.3)
+    (stage,) = result.plan.stages
+    assert result.requests_held == result.requests_running == result.plan.max_num_seqs == 0
+    assert stage.buffers_bytes >= 0
+    assert stage.kv_pool_bytes == 0
+
+
 def test_every_remedy_holds_a_request_of_the_allowed_length() -> None:
     result = fit("llama-3.1-70b", "h100", engine="sglang", tp=2)
     assert result.changes_that_fit

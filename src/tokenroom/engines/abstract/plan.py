@@ -164,11 +164,20 @@ class AbstractPlan:
             if asked.first_tokens is None:  # the piece follows the lengths, which this cuts
                 first = middle if typical is None else min(typical, middle)
             longest = replace(allocator, max_tokens=middle, first_tokens=first)
-            if cost(longest.reserved_tokens(middle)) <= self._pool_bytes:
+            if cost(longest.reserved_tokens(middle)) <= self._pool_bytes_at(middle):
                 low = middle
             else:
                 high = middle - 1
         return low
+
+    def _pool_bytes_at(self, max_model_len: int) -> int:
+        """The pool beside the step that such a length makes, which its prompt may fill."""
+        if self._resolved.kv_cache_memory_bytes is not None:
+            return self._pool_bytes
+        stage = self.stages[self.governing]
+        tokens = min(self._resolved.max_num_batched_tokens, max_model_len)
+        peak = terms_bytes(step_terms(self.deployment, self.governing, tokens, 1))
+        return stage.available_bytes + stage.activation.num_bytes - peak
 
     def explain(self) -> tuple[Line, ...]:
         """The ledger of the governing stage, then what the workload makes of the pool."""

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 from tokenroom.engines.policy import Deployment, Refusal, StageMemory
 from tokenroom.engines.sglang.plan import StagePools
 from tokenroom.engines.sglang.resolved import ResolvedSettings
+from tokenroom.engines.sglang.stage_pools import pools_of_free
+from tokenroom.units import MIB, TIB
+
+_LARGEST_BYTES: Final = 1024 * TIB
 
 
 def refusal_of(
@@ -26,20 +32,18 @@ def refusal_of(
                 needed_bytes=stage.weights_bytes + stage.context_bytes,
                 available_bytes=stage.total_bytes,
             )
-    for part in parts:
-        static = part.free_before_bytes - part.slack_bytes
-        loaded = part.free_before_bytes - part.free_after_bytes
-        states = part.states
-        if part.token_bytes <= 0 or (states is not None and states.max_requests < 1):
-            wanted = loaded + part.reserved_bytes + (states.num_bytes if states else 0)
+    for rank, part in enumerate(parts):
+        if not _serves(part, resolved.page_size):
+            static = part.free_before_bytes - part.slack_bytes
+            needed = max(static + 1, _least_static_bytes(deployment, rank, part))
             return Refusal(
                 cause="static_share_too_small",
                 phase="kv_init",
-                needed_bytes=max(wanted, static + 1),
+                needed_bytes=needed,
                 available_bytes=static,
                 values={
                     "fraction": f"{fraction:g}",
-                    "least": f"{wanted / part.free_before_bytes:.3f}",
+                    "least": f"{needed / part.free_before_bytes:.3f}",
                 },
             )
     if tokens < resolved.page_size or tokens < 2:
@@ -72,3 +76,32 @@ def refusal_of(
                 available_bytes=stage.total_bytes,
             )
     return None
+
+
+def _serves(part: StagePools, page_size: int) -> bool:
+    """Whether a stage's own pools hold a request at all."""
+    if part.states is not None and part.states.max_requests < 1:
+        return False
+    return part.token_bytes > 0 and part.pools.max_total_num_tokens >= max(2, page_size)
+
+
+def _least_static_bytes(deployment: Deployment, rank: int, part: StagePools) -> int:
+    """The least static share with which a stage serves, whatever share it has now.
+
+    Found by halving, since states and tokens divide what the share leaves by the engine's rules.
+    """
+    resolved: ResolvedSettings = deployment.resolved
+    before, after = part.free_before_bytes, part.free_after_bytes
+
+    def serves(static: int) -> bool:
+        share = replace(resolved, mem_fraction_static=static / before)
+        tried = replace(deployment, resolved=share)
+        return _serves(pools_of_free(tried, rank, before, after), resolved.page_size)
+
+    low, high = before - after, before
+    while not serves(high) and high < _LARGEST_BYTES:
+        low, high = high, 2 * high
+    while high - low > MIB:
+        middle = (low + high) // 2
+        low, high = (low, middle) if serves(middle) else (middle, high)
+    return high

@@ -136,6 +136,7 @@ def state_pool(rest_bytes: int, inputs: StateInputs, rules: VersionRules) -> Sta
             intermediate = per_request * running * drafts
             budget = (rest_bytes - intermediate) * inputs.ratio / (1 + inputs.ratio)
         slots = int((budget - padding * per_request) // per_request)
+    slots = max(0, slots)  # less than nothing left: none, and no memory back
     return StatePool(
         slots=slots,
         num_bytes=(slots + padding) * per_request + intermediate,
@@ -155,5 +156,5 @@ def _older_pool(
         slots = running if running is not None else _WITHOUT_RADIX_CACHE
     else:
         slots = budget_bytes // per_slot
-    slots //= inputs.attention_dp_size
+    slots = max(0, slots // inputs.attention_dp_size)
     return StatePool(slots=slots, num_bytes=slots * per_slot, slots_per_request=each)

@@ -17,6 +17,7 @@ from tokenroom.engines.tensorrt_llm.kv_pools import (
 )
 from tokenroom.engines.tensorrt_llm.memory import step_terms
 from tokenroom.engines.tensorrt_llm.resolve import Resolved
+from tokenroom.errors import DeploymentError
 from tokenroom.memory.activations import terms_bytes
 from tokenroom.memory.ledger import Confidence, Line
 
@@ -190,12 +191,31 @@ class TensorRTPlan:
         )
 
     def max_model_len_that_fits(self) -> int:
-        """The longest request that the pool holds, at most what the model allows; 0 for none."""
-        cause = self.refusal.cause if self.refusal is not None else None
-        if cause is not None and cause != "kv_below_one_request":
-            return 0
-        longest = self.deployment.spec.max_position_embeddings or self._resolved.max_seq_len
-        return min(max(longest, self._resolved.max_seq_len), self._room)
+        """The longest max_seq_len that a pool made for it holds; 0 for none.
+
+        Buffers, graphs and the run that measures grow with max_seq_len, so each length is planned
+        by itself, down to a block.
+        """
+        from tokenroom.engines.tensorrt_llm.policy import TENSORRT_LLM  # it makes this plan
+
+        resolved, model = self._resolved, self.deployment.spec.max_position_embeddings
+        step = resolved.tokens_per_block
+
+        def holds(length: int) -> bool:
+            try:
+                plan = TENSORRT_LLM.with_length(self.deployment, length)
+            except DeploymentError:  # the engine refuses a request that long
+                return False
+            return plan.refusal is None and plan.max_model_len >= length
+
+        high = max(model or 0, resolved.max_seq_len)
+        if holds(high):
+            return high
+        low, high = 0, -(-high // step)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if holds(middle * step) else (low, middle)
+        return low * step
 
     def explain(self) -> tuple[Line, ...]:
         """The ledger of the governing stage, line by line."""

@@ -197,6 +197,16 @@ class TensorRTPolicy:
             refusal=_refusal(deployment, stages, caches, pools),
         )
 
+    def with_length(self, deployment: Deployment, max_seq_len: int) -> TensorRTPlan:
+        """The plan of the same deployment with another max_seq_len.
+
+        Raises:
+            DeploymentError: The engine refuses it.
+        """
+        asked = self.settings(deployment.asked, {"max_seq_len": max_seq_len})
+        spec, node = deployment.spec, deployment.node
+        return self.plan(self.deploy(spec, node, asked, deployment.draft))
+
     def changes(
         self, deployment: Deployment, suffices: Callable[[Deployment], bool]
     ) -> Iterator[Change]:
