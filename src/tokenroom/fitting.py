@@ -222,8 +222,18 @@ class FitResult:
 
     def _suffices(self, deployment: Deployment) -> bool:
         changed = self._of(deployment)
-        shortened = changed.request_tokens < self.request_tokens < self.plan.max_model_len
+        stated = self.request_tokens < self.plan.max_model_len or (
+            self.concurrency is not None and self._is_length_asked
+        )
+        shortened = stated and changed.request_tokens < self.request_tokens
         return changed.verdict == "fits" and not shortened
+
+    @property
+    def _is_length_asked(self) -> bool:
+        """Whether the longest request was asked for, and is no default."""
+        names = ("max_model_len", "context_length", "max_seq_len")
+        asked = self.deployment.asked
+        return any(getattr(asked, name, None) for name in names)
 
 
 def fit(

@@ -68,9 +68,11 @@ def test_what_a_change_costs_stays_under_it(
     capsys: pytest.CaptureFixture[str], language: str
 ) -> None:
     _, out, _ = run(capsys, "llama-3.1-70b", "--gpu", "h100", "--lang", language)
-    changes = out[out.index("--max-model-len") - 2 :].splitlines()
+    lines = out.splitlines()
+    changes = lines[next(n for n, line in enumerate(lines) if line.startswith(("  --", "  ("))) :]
     assert len(changes) > 6
-    assert all(line.startswith(("  --", " " * 6)) for line in changes)
+    assert any("--max-model-len" in line for line in changes)
+    assert all(line.startswith(("  --", "  (", "  （", " " * 6)) for line in changes)
 
 
 def test_warnings_hang_under_their_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -494,10 +496,47 @@ def test_an_assumption_that_was_not_needed_is_said(capsys: pytest.CaptureFixture
     assert "--assume-architecture qwen2 was not needed" in out
 
 
+def test_requests_of_a_stated_length_are_not_answered_by_shorter_ones(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ["llama-3.1-8b", "--gpu", "4090", "--concurrency", "64"]
+    _, stated = answer(capsys, *asked, "--context", "8k")
+    assert stated["changes_that_fit"]
+    for change in stated["changes_that_fit"]:
+        assert change["request_tokens"] == 8192
+        assert change["requests_running"] >= 64
+
+
+def test_a_smaller_checkpoint_is_offered_for_one_of_eight_bits(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for engine in ("vllm", "sglang", "tensorrt-llm"):
+        asked = ["llama-3.1-70b", "--gpu", "h100", "--engine", engine, "--context", "8k"]
+        asked += ["--concurrency", "12"]
+        _, data = answer(capsys, *asked, "--weights", "fp8")
+        assert data["verdict"] != "fits"
+        assert any(change["weights"] == "awq" for change in data["changes_that_fit"]), engine
+        _, data = answer(capsys, *asked[:-1], "500", "--weights", "awq")
+        assert data["verdict"] != "fits"
+        assert all(change["weights"] is None for change in data["changes_that_fit"]), engine
+
+
+def test_fewer_gpus_do_for_shorter_requests_where_no_length_was_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, free = answer(capsys, "llama-3.1-70b", "--gpu", "2x4090")
+    _, bound = answer(capsys, "llama-3.1-70b", "--gpu", "2x4090", "--context", "131072")
+    fewest = [min(item["gpus"] for item in data["changes_that_fit"]) for data in (free, bound)]
+    assert fewest[0] < fewest[1]
+    first = free["changes_that_fit"][0]
+    assert first["settings"]["max_model_len"] >= 4096
+    assert all("max_model_len" not in item["settings"] for item in bound["changes_that_fit"][:2])
+
+
 def test_changes_of_transformers_name_the_length_as_one(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(
-        capsys, "llama-3.2-1b", "--gpu", "4090", "--engine", "transformers", "--context", "128k",
-        "--concurrency", "8", "--json",
+        capsys, "llama-3.1-8b", "--gpu", "4090", "--engine", "transformers", "--context", "128k",
+        "--json",
     )  # fmt: skip
     changes = json.loads(out)["changes_that_fit"]
     shorter = [change for change in changes if "max_model_len" in change["settings"]]

@@ -45,13 +45,12 @@ def test_the_longest_length_fits_and_one_more_does_not() -> None:
 
 
 def test_a_batch_beyond_the_card_runs_smaller() -> None:
-    answer = hf("llama-3.1-8b", "4090", context=4096, concurrency=64)
+    answer = hf("llama-3.1-8b", "4090", context=4096, concurrency=12)
     assert answer.verdict == "fits_with_less"
-    assert 0 < answer.requests_running < 64
+    assert 0 < answer.requests_running < 12
     assert answer.plan.stages[0].free_bytes < 0
-    assert "kv_cache_dtype" in {change.key for change in answer.changes_that_fit} or any(
-        change.key in ("max_model_len", "num_gpus") for change in answer.changes_that_fit
-    )
+    keys = [change.key for change in answer.changes_that_fit]
+    assert keys == ["kv_cache_dtype", "weights", "num_gpus"]
 
 
 def test_eager_attention_pays_for_scores_and_the_cache_does_not_change() -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from tokenroom.engines.launch import written_settings
 from tokenroom.engines.policy import Change, Deployment, Engine
 from tokenroom.errors import TokenroomError
+from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.quantization import what_if
 from tokenroom.models.spec import ModelSpec
 
@@ -23,6 +24,9 @@ _MOST_PAIRS: Final = 4
 _WIDEST: Final = 64
 _MOST_GPUS_FACTOR: Final = 4
 """Ways that take more than so many times the GPUs of the thriftiest are not worth a line."""
+
+_FEW_BITS: Final = 7
+"""A four-bit checkpoint takes up to 5.5 with its scales and what it leaves alone, others 8."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,7 @@ def changes_from(
     soft: Sequence[Ladder],
     hard: Sequence[Ladder],
     narrowing: Sequence[Ladder] = (),
+    lengths: Ladder | None = None,
 ) -> Iterator[Change]:
     """The least changes that suffice, cheapest first.
 
@@ -68,6 +73,7 @@ def changes_from(
         soft: Ladders of settings and weights.
         hard: Ladders of hardware.
         narrowing: Those of ``soft`` that make the cache or the weights smaller.
+        lengths: Shorter requests, where nobody said how long they are: fewer GPUs may do then.
     """
     tried = _Tried(policy, deployment, suffices)
 
@@ -122,6 +128,29 @@ def changes_from(
                     yield change
                     return
 
+    def shortened(ladder: Ladder) -> Iterator[Change]:
+        """The least of a hardware ladder on which shorter requests run, short of doing alone.
+
+        One narrowing may stand beside them where that saves GPUs.
+        """
+        for step in ladder(deployment) if lengths is not None else ():
+            if attempt((step,)):
+                return
+            for beside in ((), *((narrow,) for narrow in steps if with_length((narrow,)) is None)):
+                change = with_length((step, *beside))
+                if change and _gpus(change) > deployment.node.count:
+                    yield change
+                    return
+
+    def with_length(others: Sequence[Step]) -> Change | None:
+        """The longest requests that run with some steps, where their length may be chosen."""
+        try:
+            base = _apply(policy, deployment, others)
+        except TokenroomError:
+            return None
+        shorter = lengths(base)[:1] if lengths is not None else ()
+        return attempt((*others, *shorter)) if shorter else None
+
     # A narrowing that does by itself needs no more GPUs beside it.
     steps = [step for ladder in narrowing for step in ladder(deployment)]
     helpful = [step for step in steps if attempt((step,)) is None]
@@ -130,8 +159,14 @@ def changes_from(
     if not found:
         pairs = (change for two in combinations(soft, 2) for change in pair(*two))
         found = list(islice(pairs, _MOST_PAIRS))
+        narrower = (change for narrow in steps if (change := with_length((narrow,))))
+        found += [change for change in narrower if change.flags not in {x.flags for x in found}]
         yield from found
-    harder = [change for ladder in hard for change in (*single(ladder), *assisted(ladder))]
+    harder = [
+        change
+        for ladder in hard
+        for change in (*shortened(ladder), *single(ladder), *assisted(ladder))
+    ]
     if not found and not harder:
         both = (change for second in hard for first in soft for change in pair(first, second))
         harder = list(islice(both, _MOST_PAIRS))
@@ -214,6 +249,11 @@ def _apply(policy: Engine, deployment: Deployment, steps: Sequence[Step]) -> Dep
 
 def _fields(steps: Sequence[Step]) -> dict[str, Any]:
     return {name: value for step in steps for name, value in step.settings.items()}
+
+
+def takes_fewer_bits(spec: ModelSpec) -> bool:
+    """Whether four bits a parameter are well below what the checkpoint takes."""
+    return 8 * checkpoint_weights(spec).total_bytes > _FEW_BITS * spec.parameters_total
 
 
 def halves(value: int, least: int) -> list[int]:

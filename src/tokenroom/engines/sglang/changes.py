@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterator
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenroom.engines.change_search import Ladder, Step, changes_from, doubles, halves
+from tokenroom.engines.change_search import (
+    Ladder,
+    Step,
+    changes_from,
+    doubles,
+    halves,
+    takes_fewer_bits,
+)
 from tokenroom.engines.policy import Change, Deployment
 from tokenroom.units import GIB
 
@@ -129,10 +136,11 @@ def _narrow_cache(deployment: Deployment) -> list[Step]:
 
 
 def _narrow_weights(deployment: Deployment) -> list[Step]:
-    if deployment.spec.quantization is not None:
+    if not takes_fewer_bits(deployment.spec):
         return []
+    layouts = _LAYOUTS if deployment.spec.quantization is None else _LAYOUTS[-1:]
     return [
-        Step(key="weights", flags=f"(weights in {layout})", layout=layout) for layout in _LAYOUTS
+        Step(key="weights", flags=f"(weights in {layout})", layout=layout) for layout in layouts
     ]
 
 

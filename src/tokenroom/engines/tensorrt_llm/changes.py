@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenroom.engines.change_search import Ladder, Step, changes_from, doubles, halves
+from tokenroom.engines.change_search import (
+    Ladder,
+    Step,
+    changes_from,
+    doubles,
+    halves,
+    takes_fewer_bits,
+)
 from tokenroom.engines.policy import Change, Deployment
 
 if TYPE_CHECKING:
@@ -65,10 +72,11 @@ def _narrow_cache(deployment: Deployment) -> list[Step]:
 
 
 def _narrow_weights(deployment: Deployment) -> list[Step]:
-    if deployment.spec.quantization is not None:
+    if not takes_fewer_bits(deployment.spec):
         return []
+    layouts = _LAYOUTS if deployment.spec.quantization is None else _LAYOUTS[-1:]
     return [
-        Step(key="weights", flags=f"(weights in {layout})", layout=layout) for layout in _LAYOUTS
+        Step(key="weights", flags=f"(weights in {layout})", layout=layout) for layout in layouts
     ]
 
 

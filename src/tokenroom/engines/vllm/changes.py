@@ -11,7 +11,7 @@ from functools import partial
 from math import floor
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from tokenroom.engines.change_search import Step, changes_from, doubles, halves
+from tokenroom.engines.change_search import Step, changes_from, doubles, halves, takes_fewer_bits
 from tokenroom.engines.policy import Change, Deployment
 from tokenroom.engines.vllm.defaults import ResolvedSettings
 from tokenroom.units import GIB
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _UTILIZATIONS: Final = (0.92, 0.95, 0.97)
 _SHORTEST: Final = 1024
+_LEAST_USEFUL: Final = 4096
+"""Nobody takes more GPUs, or other weights, to serve requests shorter than this."""
 _SMALLEST_BUDGET: Final = 512
 _MOST_SEQS: Final = 8192
 
@@ -32,6 +34,14 @@ def changes_that_suffice(
     policy: VLLMPolicy, deployment: Deployment, suffices: Callable[[Deployment], bool]
 ) -> Iterator[Change]:
     """The least changes that suffice, cheapest first."""
+
+    def useful_lengths(changed: Deployment) -> list[Step]:
+        return [
+            step
+            for step in _lengths(policy, changed)
+            if step.settings["max_model_len"] >= _LEAST_USEFUL
+        ]
+
     return changes_from(
         policy,
         deployment,
@@ -39,6 +49,7 @@ def changes_that_suffice(
         soft=[partial(ladder, policy) for ladder in _SOFT],
         hard=[partial(ladder, policy) for ladder in _HARD],
         narrowing=[partial(ladder, policy) for ladder in (_narrow_cache, _narrow_weights)],
+        lengths=None if deployment.asked.max_model_len else useful_lengths,
     )
 
 
@@ -124,7 +135,7 @@ def _narrow_cache(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
 
 
 def _narrow_weights(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
-    if deployment.spec.quantization is not None:
+    if not takes_fewer_bits(deployment.spec):
         return []
     rounded = _set("quantization", "fp8")  # while loading, from the same checkpoint
     checkpoint = Step(
@@ -133,7 +144,8 @@ def _narrow_weights(policy: VLLMPolicy, deployment: Deployment) -> list[Step]:
         settings={"quantization": None},
         layout="awq",
     )
-    return [rounded, checkpoint] if deployment.resolved.quantization is None else [checkpoint]
+    plain = deployment.spec.quantization is None and deployment.resolved.quantization is None
+    return [rounded, checkpoint] if plain else [checkpoint]
 
 
 def _wider(name: str) -> _Ladder:
