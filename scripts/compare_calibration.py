@@ -34,10 +34,12 @@ from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.validation.circumstances import Circumstances, circumstances, is_fitted
 from tokenroom.validation.measurements import Measurement, batches, measurement
 from tokenroom.validation.prediction import Predictor
+from tokenroom.validation.published_room import PublishedRooms
 from tokenroom.validation.published_run import published_values
 from tokenroom.validation.reading import BadRow, read_rows
 from tokenroom.validation.speed_prediction import ENGINES, SpeedPrediction, SpeedPredictor
 
+ROOMS = PublishedRooms()
 FEWEST = 4  # points of a deployment that takes part
 MOST = 12  # points that a deployment is calibrated on for the spreads
 ROUNDS = 3  # of expectation-maximisation, from the spreads and the noise as they are
@@ -127,6 +129,13 @@ def predictors(run: Run) -> tuple[Callable[[Factors], float], Callable[[Factors]
             run.predicted.accelerator,
             ENGINES[run.found.row.engine],
             factors,
+            ROOMS.requests_held(
+                run.found.row,
+                run.found.load,
+                run.circumstances,
+                run.predicted.spec,
+                run.predicted.accelerator,
+            ),
         )
         return found["ttft_ms"].value / 1e3, found["tpot_ms"].value / 1e3
 

@@ -1,6 +1,7 @@
 """Write docs/accuracy.md: how far predictions are from what engines printed, and why.
 
-The figures of memory alone go to src/tokenroom/validation/data/accuracy.json, which the page shows.
+Figures by engine and quantity go to src/tokenroom/validation/data/accuracy.json, which the page
+shows.
 
     python scripts/write_accuracy.py ROWS [SPEEDS...]
 
@@ -310,6 +311,23 @@ def figures(found: Validation) -> dict[str, Any]:
     }
 
 
+def speed_figures(found: Validation) -> list[dict[str, Any]]:
+    """Errors of measured speeds that count, by engine and quantity."""
+    stated = [item for item in found.counted_speeds if not item.derived]
+    return [
+        {
+            "engine": group.engine,
+            "quantity": group.quantity,
+            "n": group.n,
+            "median_abs_pct": round(group.median_abs_pct, 4),
+            "p90_abs_pct": round(group.p90_abs_pct, 4),
+            "median_ratio": round(group.bias, 4),
+            "inside_share": round(group.inside_share, 4),
+        }
+        for group in speed_groups(stated, "engine")
+    ]
+
+
 def read_files(paths: Iterable[Path]) -> list[Row]:
     rows: list[Row] = []
     for path in paths:
@@ -329,10 +347,13 @@ def main() -> int:
     predictor = Predictor(load=known_only)
     found = validate([*given, *own], predictor=predictor)
     text = "\n".join(lines(found, own)) + "\n"
+    told = figures(found) | {"speeds": []}
     if speeds:
-        text += "\n".join(speed_lines(validate(speeds, predictor=predictor))) + "\n"
+        measured = validate(speeds, predictor=predictor)
+        text += "\n".join(speed_lines(measured)) + "\n"
+        told["speeds"] = speed_figures(measured)
     TARGET.write_text(text, encoding="utf-8")
-    FIGURES.write_text(json.dumps(figures(found), indent=1) + "\n", encoding="utf-8")
+    FIGURES.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     missing = [
         item
         for item in found.comparisons

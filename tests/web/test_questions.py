@@ -196,6 +196,17 @@ def test_a_rate_and_a_benchmark_are_answered_as_the_command_line_does(client: Te
     assert "give one of the two" in refusal(client, "/v1/speed", both)
 
 
+def test_accuracy_has_speeds_by_engine_and_quantity(client: TestClient) -> None:
+    found = client.get("/v1/accuracy").json()["speeds"]
+    by = {(one["engine"], one["quantity"]): one for one in found}
+    assert len(by) == len(found)
+    for engine in ("vllm", "sglang", "tensorrt-llm"):
+        first = by[engine, "ttft_ms"]
+        assert first["n"] > 200
+        assert 0.75 < first["inside_share"] < 0.95
+        assert first["median_abs_pct"] < first["p90_abs_pct"]
+
+
 def test_lists_and_headers(client: TestClient) -> None:
     assert len(client.get("/v1/models").json()["models"]) > 100
     assert {"h100-sxm-80gb"} <= {gpu["key"] for gpu in client.get("/v1/gpus").json()["gpus"]}

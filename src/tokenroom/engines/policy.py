@@ -47,7 +47,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A modelled size with its measured range.
+    """A modelled size with the range that measured residuals predict.
 
     Attributes:
         num_bytes: The modelled value.

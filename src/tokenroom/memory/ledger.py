@@ -22,7 +22,7 @@ class Line:
         key: Stable identifier (``"weights"``, ``"weights.attention"``, ``"activation_peak"``, ...).
         num_bytes: The value.
         confidence: Exact or estimated.
-        low_bytes: Lower end of the measured range; equals ``num_bytes`` when exact.
+        low_bytes: Lower end of the predicted range; equals ``num_bytes`` when exact.
         high_bytes: Upper end of that range.
         formula: The formula in words and symbols.
         values: The symbols' values.

@@ -20,6 +20,11 @@ tokens). Less than the host's part cannot be spared.
 ``prepare_range_seconds`` goes from nothing to the shortest step that was measured of the engine,
 which its host cannot have taken longer to prepare.
 
+``first_token_range``: how far the ends of the range that the steps of a TTFT give have to reach to
+hold 80% of the rows that coefficients were set on, each model on each kind of GPU counting alike,
+by the engine or by all three together, whichever is wider (``scripts/first_token_range.py``).
+llama.cpp's prompts were measured without a server around them and need none.
+
 ``pipelines_chunks``: vLLM counts a chunk's tokens as computed once it is scheduled (0.33
 v1/core/sched/scheduler.py ``_update_after_schedule``), SGLang goes on with the chunked request in
 the next micro-batch (0.5.23 scheduler_pp_mixin.py); TensorRT-LLM leaves out requests in flight
@@ -55,6 +60,8 @@ class HostCost(NamedTuple):
         pass_seconds: Preparing and launching one pass of the drafter.
         spare_seconds: How much less and more than the estimate a step takes on other hosts.
         prepare_range_seconds: Least and most of ``prepare_seconds``.
+        first_token_range: Factors on the ends of the range of a TTFT, for what a request waits
+            outside of the steps it is in.
     """
 
     step_seconds: float
@@ -70,6 +77,7 @@ class HostCost(NamedTuple):
     pass_seconds: float
     spare_seconds: tuple[float, float]
     prepare_range_seconds: tuple[float, float]
+    first_token_range: tuple[float, float]
 
     def scaled(self, factors: Factors) -> HostCost:
         """The same of a machine that was calibrated; what overlaps is the accelerators' affair."""
@@ -100,6 +108,7 @@ COSTS: Final[dict[str, HostCost]] = {
         pass_seconds=0.4e-3,
         spare_seconds=(0.0, 1.41e-3),
         prepare_range_seconds=(0.0, 3.0e-3),
+        first_token_range=(0.81, 1.60),
     ),
     "sglang": HostCost(
         step_seconds=1.0e-3,
@@ -115,6 +124,7 @@ COSTS: Final[dict[str, HostCost]] = {
         pass_seconds=0.0,
         spare_seconds=(1.09e-3, 0.0),
         prepare_range_seconds=(0.0, 5.8e-3),
+        first_token_range=(0.40, 6.70),
     ),
     "tensorrt_llm": HostCost(
         step_seconds=0.3e-3,
@@ -130,6 +140,7 @@ COSTS: Final[dict[str, HostCost]] = {
         pass_seconds=0.0,
         spare_seconds=(0.0, 0.42e-3),
         prepare_range_seconds=(0.0, 2.3e-3),
+        first_token_range=(0.80, 1.96),
     ),
     "llama_cpp": HostCost(
         step_seconds=0.1e-3,
@@ -145,6 +156,7 @@ COSTS: Final[dict[str, HostCost]] = {
         pass_seconds=0.0,
         spare_seconds=(0.0, 0.0),
         prepare_range_seconds=(0.0, 0.0),
+        first_token_range=(1.0, 1.0),
     ),
 }
 _OTHER: Final = COSTS["vllm"]
@@ -153,6 +165,17 @@ _OTHER: Final = COSTS["vllm"]
 def arrival_seconds(host: HostCost, prompt_tokens: int) -> float:
     """What a request spends outside the accelerators before its first token."""
     return host.request_seconds + prompt_tokens * host.token_seconds
+
+
+def first_token_ends(
+    host: HostCost, low: float, high: float, steps_low: float
+) -> tuple[float, float]:
+    """The ends of the range of a TTFT, from those without what it waits outside of its steps.
+
+    Nothing spares its own steps, whose lower end ``steps_low`` it stays above.
+    """
+    below, above = host.first_token_range
+    return max(below * low, min(low, steps_low)), above * high
 
 
 def host_cost(engine: str) -> HostCost:

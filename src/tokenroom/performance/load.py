@@ -19,7 +19,7 @@ from tokenroom.models.spec import ModelSpec
 from tokenroom.performance.admission import AT_ONCE, Admission, held
 from tokenroom.performance.drafting import Drafting, verifying
 from tokenroom.performance.factors import UNCALIBRATED, Factors
-from tokenroom.performance.host import arrival_seconds, host_cost
+from tokenroom.performance.host import arrival_seconds, first_token_ends, host_cost
 from tokenroom.performance.step_time import StepTime, step_time
 from tokenroom.performance.work import Chunk, Layout, StepWork
 
@@ -175,7 +175,7 @@ def ttft_range(
     one = _range(step_time(spec, layout, accelerator, work, engine=engine, kv_dtype=kv_dtype))
     arrival = arrival_seconds(host_cost(engine), input_tokens)
     value, low, high = (steps * seconds + arrival for seconds in one)
-    return value, low, high
+    return value, *first_token_ends(host_cost(engine), low, high, steps * one[1])
 
 
 def tpot(
@@ -408,13 +408,16 @@ def speed(
         wait + (wait + (osl - 1) * between) * rounds + share * first
         for wait, between in zip(waits, times, strict=True)
     ]
+    first_low, first_high = first_token_ends(
+        host, firsts[1], firsts[2], passes * (alone if in_step else prefill).low_seconds
+    )
     parts = parts._replace(room=cycle * rounds, burst=share * first)
     requests = load.concurrency / (cycle * (1 + rounds))
     output = requests * osl
     return Speed(
         ttft_seconds=firsts[0],
-        ttft_low_seconds=firsts[1],
-        ttft_high_seconds=firsts[2],
+        ttft_low_seconds=first_low,
+        ttft_high_seconds=first_high,
         tpot_seconds=times[0],
         tpot_low_seconds=times[1],
         tpot_high_seconds=times[2],
@@ -475,7 +478,7 @@ def burst_ttft(
         first + (steps - 1) * further + rest + arrival
         for first, further, rest in zip(_range(full), _stage_range(full, stages), last, strict=True)
     )
-    return value, low, high
+    return value, *first_token_ends(host_cost(engine), low, high, low - arrival)
 
 
 def _met(arrivals: float) -> float:

@@ -19,6 +19,7 @@ from tokenroom.performance.llama_cpp import Build
 from tokenroom.performance.work import Layout
 from tokenroom.validation.commands import engine_version
 from tokenroom.validation.measured_load import MeasuredLoad
+from tokenroom.validation.recipes import Recipe, sglang_recipe, vllm_recipe
 from tokenroom.validation.rows import Row
 
 _HOST: Final = 8
@@ -58,6 +59,8 @@ class Circumstances:
         kv_dtype: Type of its cache; None for the checkpoint's.
         token_budget: Tokens of a step.
         memory_share: Share of the memory that the cache may use.
+        share_is_given: Its source states that share; otherwise it stands for one that SGLang works
+            out by itself.
         share_of_rest: The share is of what the weights leave, not of all memory.
         largest_batch: Requests that run at once at most; None for what the cache holds.
         admission: What holds new requests back.
@@ -70,6 +73,7 @@ class Circumstances:
     kv_dtype: str | None
     token_budget: int = 8192
     memory_share: float = _SHARE
+    share_is_given: bool = True
     share_of_rest: bool = False
     largest_batch: int | None = None
     admission: Admission = AT_ONCE
@@ -160,7 +164,8 @@ def _of_sample(row: Row, load: MeasuredLoad) -> Circumstances:
 
     Files named by a date, and those of Qwen3.5 and Kimi, were collected by InferenceX, whose
     recipes are public (SemiAnalysisAI/InferenceX, ``benchmarks/``): FP8 caches, 80% of what the
-    weights leave under TensorRT-LLM, prefill chunks of 32768 under SGLang; lengths run from 80 to
+    weights leave under TensorRT-LLM, prefill chunks of 32768 under SGLang, and what
+    :mod:`tokenroom.validation.recipes` lists by model; lengths run from 80 to
     100% of the nominal, and a client sends ten requests
     (``.github/workflows/benchmark-tmpl.yml``). The others are aiconfigurator's own runs: requests
     of one length, 20 for each client.
@@ -171,17 +176,32 @@ def _of_sample(row: Row, load: MeasuredLoad) -> Circumstances:
     recipe = collected.startswith(_RECIPES)
     layout = _sample_layout(row, load)
     tensorrt = row.engine == "tensorrt-llm"
+    told = _recipe(row, load, layout) if recipe else Recipe()
+    budget = _sample_budget(row, load, layout, recipe)
+    if told.prompts_a_step is not None:
+        budget = told.prompts_a_step * (load.input_tokens or 1)
     return Circumstances(
         layout=layout,
-        kv_dtype=load.kv_dtype or _sample_cache(row, load, recipe),
-        token_budget=_sample_budget(row, load, layout, recipe),
-        memory_share=_RECIPE_SHARE if recipe and tensorrt else _SHARE,
+        kv_dtype=load.kv_dtype or told.kv_dtype or _sample_cache(row, load, recipe),
+        token_budget=told.token_budget or budget,
+        memory_share=told.memory_share or (_RECIPE_SHARE if recipe and tensorrt else _SHARE),
+        share_is_given=row.engine != "sglang" or told.memory_share is not None,
         share_of_rest=tensorrt,
+        largest_batch=told.largest_batch,
         admission=_admission(row, load, layout) if recipe else AT_ONCE,
         length_share=0.9 if recipe else 1.0,
         lengths_vary=recipe,
         waves=_RECIPE_WAVES if recipe else _OWN_WAVES,
     )
+
+
+def _recipe(row: Row, load: MeasuredLoad, layout: Layout) -> Recipe:
+    model, gpu = row.model or "", row.gpu or ""
+    if row.engine == "sglang":
+        return sglang_recipe(model, gpu, load.precision, layout.tensor_parallel_size)
+    if row.engine == "vllm":
+        return vllm_recipe(model, gpu, row.engine_version or "")
+    return Recipe()
 
 
 def _stated_sizes(row: Row, load: MeasuredLoad) -> tuple[int, int, int]:

@@ -18,6 +18,7 @@ from tokenroom.serving_speed import Range
 from tokenroom.units import GIB
 from tokenroom.validation.circumstances import Circumstances
 from tokenroom.validation.measured_load import MeasuredLoad
+from tokenroom.validation.published_room import tokens_held
 from tokenroom.validation.speed_quantities import served_quantities
 
 _KEPT_BYTES: Final = 3 * GIB  # beside weights and cache
@@ -30,6 +31,7 @@ def published_values(
     accelerator: Accelerator,
     engine: str,
     factors: Factors = UNCALIBRATED,
+    requests_held: int | None = None,
 ) -> Mapping[str, Range]:
     """What clients of the replica see, by quantity.
 
@@ -40,6 +42,8 @@ def published_values(
         accelerator: The kind of GPU.
         engine: Its name in :mod:`tokenroom.performance`.
         factors: Those of the machine, where it was calibrated.
+        requests_held: Requests that the cache of one data-parallel rank holds by the engine's own
+            rules; None for what weights and a usual remainder leave.
 
     Raises:
         DeploymentError: The layout does not divide the model.
@@ -48,7 +52,8 @@ def published_values(
     """
     isl = round((load.input_tokens or 1) * run.length_share)
     osl = round((load.output_tokens or 1) * run.length_share)
-    held = _requests_held(run, spec, accelerator, isl + osl)
+    estimated = _requests_held(run, spec, accelerator, tokens_held(engine, isl, osl))
+    held = estimated if requests_held is None else requests_held
     running = held if run.largest_batch is None else min(run.largest_batch, held)
     found = load_speed(
         spec,

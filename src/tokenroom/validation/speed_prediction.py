@@ -28,6 +28,7 @@ from tokenroom.validation.hardware_bounds import beats_hardware
 from tokenroom.validation.measured_load import MeasuredLoad
 from tokenroom.validation.measurements import Measurement
 from tokenroom.validation.prediction import Predictor
+from tokenroom.validation.published_room import PublishedRooms
 from tokenroom.validation.published_run import published_values
 from tokenroom.validation.rows import UNNAMED, Row
 from tokenroom.validation.speed_quantities import (
@@ -85,6 +86,7 @@ class SpeedPredictor:
         self._predictor = predictor
         self._stored: dict[tuple[str, str | None, str], ModelSpec] = {}
         self._fits: dict[tuple[object, ...], FitResult | TokenroomError] = {}
+        self._rooms = PublishedRooms()
 
     def predict(self, found: Measurement) -> SpeedPrediction:
         """The load as it would be served.
@@ -120,7 +122,14 @@ class SpeedPredictor:
         observed = {compared_as(item.name): item.value for item in found.observed}
         if beats_hardware(load, run, spec, accelerator, observed):
             raise RowError("faster than the hardware allows: speculation or cached prompts")
-        values = published_values(load, run, spec, accelerator, ENGINES[row.engine])
+        values = published_values(
+            load,
+            run,
+            spec,
+            accelerator,
+            ENGINES[row.engine],
+            requests_held=self._rooms.requests_held(row, load, run, spec, accelerator),
+        )
         return SpeedPrediction(
             spec=spec,
             accelerator=accelerator,

@@ -97,12 +97,25 @@ class Outcomes(_Answer):
     foreseen: int
 
 
+class SpeedErrors(_Answer):
+    """Errors of one measured speed under one engine, of measurements that set no coefficient."""
+
+    engine: str
+    quantity: str
+    n: int
+    median_abs_pct: float
+    p90_abs_pct: float
+    median_ratio: float
+    inside_share: float
+
+
 class Accuracy(_Answer):
     """Errors over the rows that docs/accuracy.md is written from."""
 
     num_rows: int
     outcomes: Outcomes
     by_quantity: list[QuantityErrors]
+    speeds: list[SpeedErrors]
 
 
 class Read(_Answer):
