@@ -41,6 +41,7 @@ class KvCacheManager:
 
     __slots__ = (
         "_aligned",
+        "_alike",
         "_commits_every",
         "_fresh_states",
         "_groups",
@@ -49,6 +50,7 @@ class KvCacheManager:
         "_sizes",
         "_states",
         "_window_groups",
+        "_windows",
         "pool",
         "prefix_cache",
     )
@@ -74,6 +76,14 @@ class KvCacheManager:
         self._max_model_len = max_model_len
         self._most_blocks = tuple(
             group.most_blocks(max_in_flight_tokens, max_model_len) for group in groups
+        )
+        # Of groups alike a request has equally many blocks, so what they need is worked out once.
+        alike: dict[KvGroup, list[int]] = {}
+        for index, group in enumerate(groups):
+            alike.setdefault(group, []).append(index)
+        self._alike = tuple((group, tuple(members)) for group, members in alike.items())
+        self._windows = tuple(
+            (group, members[0]) for group, members in self._alike if group.kind is not Kind.FULL
         )
         self._window_groups = tuple(
             index for index, group in enumerate(groups) if group.kind is not Kind.FULL
@@ -169,17 +179,22 @@ class KvCacheManager:
         """
         pool = self.pool
         settled = sequence.computed - sequence.in_flight
-        for index in self._window_groups:
-            self._release_unseen(sequence, index, settled)
+        released = sequence.released
+        for group, first in self._windows:
+            if group.unseen_tokens(settled) // group.block_tokens > released[first]:
+                for index in self._window_groups:
+                    self._release_unseen(sequence, index, settled)
+                break
         room = min(end, self._max_model_len)
         wanted = 0
-        for size, blocks, aligned in zip(self._sizes, sequence.blocks, self._aligned, strict=True):
-            more = -(-room // size) - len(blocks)
+        for group, members in self._alike:
+            more = -(-room // group.block_tokens) - len(sequence.blocks[members[0]])
             if more > 0:
-                wanted += 1 if aligned else more
-        if wanted > pool.num_free:
-            return False
-        self._grow(sequence, room)
+                wanted += len(members) * (1 if self._aligned[members[0]] else more)
+        if wanted:
+            if wanted > pool.num_free:
+                return False
+            self._grow(sequence, room)
         self._settle(sequence, end, settled)
         return True
 
@@ -215,21 +230,22 @@ class KvCacheManager:
         assert cache is not None
         computed -= computed % cache.alignment_tokens
         remember = self.pool.remember
-        for index, group in enumerate(self._groups):
-            first = sequence.cached[index]
+        for group, members in self._alike:
+            first = sequence.cached[members[0]]
             end = computed // group.block_tokens
             if first >= end:
                 continue
             scale = group.block_tokens // cache.hash_block_tokens
-            blocks = sequence.blocks[index]
             for position in cache.kept(sequence, group, first, end):
-                block = blocks[position]
-                if block != NULL_BLOCK:
-                    name = sequence.block_name((position + 1) * scale - 1)
-                    remember(block, index, name)
-                    if index in self._states:
-                        self._fresh_states.add((index, name))
-            sequence.cached[index] = end
+                name = sequence.block_name((position + 1) * scale - 1)
+                for index in members:
+                    block = sequence.blocks[index][position]
+                    if block != NULL_BLOCK:
+                        remember(block, index, name)
+                        if index in self._states:
+                            self._fresh_states.add((index, name))
+            for index in members:
+                sequence.cached[index] = end
         sequence.commit_at = self._next_commit(computed)
 
     def _next_commit(self, computed: int) -> int:
@@ -247,12 +263,11 @@ class KvCacheManager:
             sequence.quiet_tokens = 0
             return
         quiet = min(sequence.commit_at, sequence.last_tokens) - 1
-        for index, blocks in enumerate(sequence.blocks):
-            group = self._groups[index]
-            quiet = min(quiet, len(blocks) * group.block_tokens)
-            if group.kind is not Kind.FULL:
-                unseen = group.unseen_tokens(settled) // group.block_tokens
-                quiet = min(quiet, group.releases_at(unseen + 1))
+        for group, members in self._alike:
+            quiet = min(quiet, len(sequence.blocks[members[0]]) * group.block_tokens)
+        for group, _ in self._windows:
+            unseen = group.unseen_tokens(settled) // group.block_tokens
+            quiet = min(quiet, group.releases_at(unseen + 1))
         sequence.quiet_tokens = quiet
 
     def _mark_last_state(self, sequence: Sequence, computed: int) -> None:
