@@ -1,5 +1,6 @@
 """Calibration of whole deployments: what the model itself gives with known factors is recovered."""
 
+import json
 import math
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from tokenroom.benchmarks.read import BenchmarkFile, read_benchmark
 from tokenroom.calibrating import Calibrated, calibrate_deployment
 from tokenroom.errors import BenchmarkError, ProfileError
 from tokenroom.fitting import FitResult
+from tokenroom.performance.calibration import Observation, calibrate
 from tokenroom.performance.factors import Factors
 from tokenroom.profiles import TRANSFER, Profile, applied
 from tokenroom.serving_speed import served_by, speed_of
@@ -230,3 +232,60 @@ def test_the_measured_load_is_predicted_as_the_calibration_did() -> None:
     first = next(item for item in found.profile.points if item.figure == "ttft")
     assert same.ttft_seconds.value == pytest.approx(first.after, rel=1e-9)
     assert steady.ttft_seconds.value < 0.9 * first.after
+
+
+def measured(**changes: object) -> MeasuredPoint:
+    fields: dict[str, object] = {
+        "place": "line 1", "clients": 4, "input_tokens": 1024, "output_tokens": 128,
+        "ttft": Spread(0.05, {}), "tpot": Spread(0.008, {}),
+    }  # fmt: skip
+    return MeasuredPoint(**(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"ttft": Spread(1e-6, {})}, "the peaks of the GPU allow"),
+        ({"tpot": Spread(1e-6, {})}, "the peaks of the GPU allow"),
+        ({"tpot": Spread(900.0, {})}, "tpot is .* times as slow"),
+        ({"ttft": Spread(9e4, {})}, "ttft is .* times as slow"),
+        ({"subject": Subject(engine="sglang")}, "measured with sglang"),
+        ({"subject": Subject(model="Qwen/Qwen3-8B")}, "measured on Qwen/Qwen3-8B"),
+    ],
+)
+def test_what_cannot_be_of_the_deployment_is_refused(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(BenchmarkError, match=said):
+        calibrate_deployment(deployment(), of([measured(**changes)]), name="mybox", now=NOW)
+
+
+def test_a_model_that_nobody_knows_is_named() -> None:
+    point = measured(subject=Subject(model="/models/our-own"))
+    found = calibrate_deployment(deployment(), of([point]), name="mybox", now=NOW)
+    assert [remark.key for _, remark in found.remarks if remark.key == "other_model"]
+    same = measured(subject=Subject(model="/models/Llama-3.1-8B-Instruct"))
+    found = calibrate_deployment(deployment(), of([same]), name="mybox", now=NOW)
+    assert not [remark.key for _, remark in found.remarks if remark.key == "other_model"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"completed": 10_000}, "completed is 10,000 of num_prompts"),
+        ({"duration": 1e-3}, "longer than the whole run"),
+    ],
+)
+def test_a_run_that_contradicts_itself_is_refused(
+    changes: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    run = json.loads((FIXTURES / "vllm_0.33.json").read_text())
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps(run | changes))
+    with pytest.raises(BenchmarkError, match=said):
+        read_benchmark(path)
+
+
+def test_where_nothing_was_learned_the_range_holds_what_was_measured() -> None:
+    observation = Observation(0, "tpot", 1.0, lambda factors: 20.0)
+    found = calibrate([observation])
+    assert found.identified == ()
+    assert found.remaining["tpot"] >= math.log(20)

@@ -12,22 +12,27 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import combinations
+from pathlib import Path
 from typing import Final
 
 from tokenroom.benchmarks.point import MeasuredPoint, Remark, Subject, Work
 from tokenroom.benchmarks.read import BenchmarkFile
-from tokenroom.errors import BenchmarkError, HardwareError
+from tokenroom.errors import BenchmarkError, HardwareError, ModelError
 from tokenroom.fitting import FitResult
 from tokenroom.hardware.catalogue import find_accelerator
+from tokenroom.models.catalogue import lookup
 from tokenroom.performance.calibration import Observation, Predict, calibrate
-from tokenroom.performance.factors import Factors
+from tokenroom.performance.factors import UNCALIBRATED, Factors
+from tokenroom.performance.floor import step_floor
 from tokenroom.performance.load import Load, Speed
 from tokenroom.performance.load import speed as load_speed
+from tokenroom.performance.operators import step_operators
 from tokenroom.performance.step_time import step_time
 from tokenroom.performance.work import Chunk, StepWork
 from tokenroom.profiles import PointRecord, Profile, Source
 from tokenroom.serving_speed import served_by, waves_of
 from tokenroom.serving_terms import Terms, terms_of
+from tokenroom.units import format_seconds
 
 _CONTRADICTION: Final = 1.25
 """Figures of one load that differ by more than this factor contradict each other; repeated runs of
@@ -36,6 +41,15 @@ one machine are within a few percent."""
 _OUTLIER: Final = 0.5
 """Weight below which a figure is said not to fit the others."""
 
+
+_SHAPE: Final = ("model_type", "num_layers", "hidden_size", "vocab_size")
+"""What models that were trained further from one another have alike."""
+
+_SLOWEST: Final = 100.0
+"""Times the model's own figure beyond which no machine explains a figure without a queue in it."""
+
+_LONGEST_QUEUE: Final = 1000.0
+"""The same of first tokens, which may queue."""
 
 _Run = Callable[[Factors], Speed]
 
@@ -89,8 +103,10 @@ def calibrate_deployment(
     for file in files:
         for point in file.points:
             _check_subject(result, file, point.subject)
+            remarks += ((file.name, said) for said in _other_model(result, file, point))
             remarks += ((file.name, remark) for remark in point.remarks)
             taken, said = _figures(result, file.name, point, number)
+            _check_possible(result, point, taken)
             remarks += ((file.name, remark) for remark in said)
             figures += taken
             number += 1
@@ -148,7 +164,8 @@ def _check_subject(result: FitResult, file: BenchmarkFile, subject: Subject) -> 
     """Refuse a file that says it was measured on something else."""
     deployment = result.deployment
     accelerator = deployment.node.accelerator
-    certain = {"tensorrt-llm", "llama.cpp"}  # tools that are part of one engine
+    # What names OpenAI's interface may be any engine; these are themselves.
+    certain = {"tensorrt-llm", "llama.cpp", "sglang"}
     if subject.engine in certain and subject.engine != deployment.engine:
         raise BenchmarkError(
             f"{file.name} was measured with {subject.engine} and the deployment is of "
@@ -175,6 +192,32 @@ def _check_subject(result: FitResult, file: BenchmarkFile, subject: Subject) -> 
             f"{file.name} was measured on {subject.gpu} and the deployment has "
             f"{accelerator.name}; give --gpu {known.key}"
         )
+
+
+def _other_model(result: FitResult, file: BenchmarkFile, point: MeasuredPoint) -> list[Remark]:
+    """What a model's name that nobody knows is worth.
+
+    Raises:
+        BenchmarkError: The file names a model of another shape.
+    """
+    named, spec = point.subject.model, result.deployment.spec
+    if named is None or point.subject.engine == "llama.cpp":  # which writes a description
+        return []
+    own = spec.name.partition("@")[0]
+    if named == own or Path(named).name == Path(own).name:
+        return []
+    try:
+        known = lookup(named)
+    except ModelError:  # the beginning of several names
+        known = None
+    if known is None:
+        return [Remark("other_model", "", {"named": named, "model": own})]
+    if any(getattr(known, trait) != getattr(spec, trait) for trait in _SHAPE):
+        raise BenchmarkError(
+            f"{file.name} was measured on {known.name} and the deployment is of {own}; give the "
+            f"model that was measured"
+        )
+    return []
 
 
 def _figures(
@@ -343,6 +386,49 @@ def _alone(
     ):
         if spread is not None and spread.typical:
             yield _Figure(file, point, what, Observation(number, "tpot", spread.typical, predict))
+
+
+def _check_possible(result: FitResult, point: MeasuredPoint, figures: Sequence[_Figure]) -> None:
+    """Refuse figures that the GPUs cannot reach, and those that no machine takes.
+
+    Raises:
+        BenchmarkError: One is.
+    """
+    for figure in figures:
+        measured, what = figure.observation.measured, figure.what
+        usual = figure.observation.predict(UNCALIBRATED)
+        place = f"{figure.file}, {point.place}" if point.place else figure.file
+        ratio = usual / measured if what == "throughput" else measured / usual
+        if ratio > (_LONGEST_QUEUE if what == "ttft" else _SLOWEST):
+            raise BenchmarkError(
+                f"{place}: {what} is {ratio:,.0f} times as slow as such a machine is expected to "
+                f"be; check its unit, or leave the point out"
+            )
+        least = _least_seconds(result, point, what)
+        if least is not None and measured < least:
+            raise BenchmarkError(
+                f"{place}: {what} is {format_seconds(measured)}, and the peaks of the GPU allow "
+                f"{format_seconds(least)} at the least; check its unit, or leave the point out"
+            )
+
+
+def _least_seconds(result: FitResult, point: MeasuredPoint, what: str) -> float | None:
+    """What no kernel goes below: a prompt's arithmetic, or one token's reads; None untold."""
+    if what not in ("ttft", "tpot", "prompt", "generation"):
+        return None
+    if what in ("ttft", "prompt"):
+        work = StepWork(prefill=(Chunk(max(1, round(point.input_tokens)), 0),))
+    else:
+        work = StepWork(decode_sequences=1, decode_context_tokens=point.input_tokens)
+    terms, deployment = terms_of(result, max(1, round(point.input_tokens))), result.deployment
+    accelerator = deployment.node.accelerator
+    operators = step_operators(deployment.spec, terms.layout, work, kv_dtype=terms.kv_dtype)
+    try:
+        floor = step_floor(operators, accelerator, terms.layout.per_node)
+    except HardwareError:  # a peak that is not known
+        return None
+    kept = max(1.0, point.accepted_tokens or 1.0)
+    return floor.seconds if what in ("ttft", "prompt") else floor.seconds / kept
 
 
 def _contradictions(records: Sequence[PointRecord]) -> Iterator[tuple[str, Remark]]:

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from tokenroom.benchmarks.fields import Fields
 from tokenroom.benchmarks.point import MeasuredPoint, Remark, Spread, Subject
 from tokenroom.errors import BenchmarkError
 
 TITLE = "vllm bench serve --save-result (JSON)"
+
+_SLACK: Final = 1.5
+"""How far figures of one run may be apart: tools count the first and last moments differently."""
 
 
 def recognises(document: object) -> bool:
@@ -83,6 +86,11 @@ def read_requests(
     if not completed:
         raise BenchmarkError(f"{fields.place}: completed is {completed}; no request succeeded")
     duration = fields.figure("duration")
+    sent = fields.count("num_prompts")
+    if sent is not None and completed > sent:
+        raise BenchmarkError(
+            f"{fields.place}: completed is {completed:,} of num_prompts {sent:,}; it can be no more"
+        )
     outputs = fields.figure("total_output_tokens", zero=True)
     if not outputs:
         raise BenchmarkError(
@@ -94,6 +102,14 @@ def read_requests(
     detail = _by_request(fields)
     ttft, tpot = ttft or detail.ttft, tpot or detail.tpot
     latency = latency or detail.latency or _whole(ttft, tpot, outputs / completed)
+    for name, spread in (("ttft", ttft), ("tpot", tpot)):
+        mean = spread.mean if spread is not None else None
+        tokens = 1 if name == "ttft" else outputs / completed - 1
+        if mean is not None and mean * tokens > _SLACK * duration:
+            raise BenchmarkError(
+                f"{fields.place}: duration is {duration:g} s and mean_{name}_ms {mean * 1e3:,g}, "
+                f"by which a request takes longer than the whole run; correct one"
+            )
     remarks = []
     if failed:
         remarks.append(Remark("failed", place, {"failed": failed, "sent": failed + completed}))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from tokenroom.performance.factors import Factors
@@ -164,12 +164,28 @@ def calibrate(
             observations, before, rest, held_out, weights, strict=True
         )
     )
-    return Calibration(
+    found = Calibration(
         factors=Factors(*map(math.exp, point)),
         spreads=Factors(*(math.sqrt(covariance[at][at]) for at in names)),
         fitted=fitted,
         remaining={kind: _remaining(fitted, kind) for kind in HELD_OUT},
     )
+    if found.identified:
+        return found
+    # Nothing was learned, so what the figures are off by is left as it is.
+    missed = {
+        kind: max(
+            (
+                abs(math.log(item.observation.measured / item.after))
+                for item in fitted
+                if item.observation.kind == kind
+            ),
+            default=0.0,
+        )
+        for kind in HELD_OUT
+    }
+    wide = {kind: max(spread, missed[kind]) for kind, spread in found.remaining.items()}
+    return replace(found, remaining=wide)
 
 
 def _remaining(fitted: Sequence[Fitted], kind: str) -> float:

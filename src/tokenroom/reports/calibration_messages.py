@@ -16,6 +16,12 @@ CALIBRATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "median, calibrated by {after}",
         "已校准：{figures} 个实测值；校准前误差中位数 {before}，校准后 {after}",
     ),
+    "calibrate.verdict_nothing": (
+        "NOTHING LEARNED: {figures} measured figures tell no factor of this machine; the model is "
+        "off by {before} of them in the median, and stays off by {after}",
+        "未能校准：{figures} 个实测值无法确定本机的任何系数；模型误差中位数 {before}，"
+        "之后仍为 {after}",
+    ),
     "calibrate.held_out": (
         "Each point by a calibration without it: {held_out}",
         "逐点留出（不含该点的校准）：{held_out}",
@@ -122,6 +128,10 @@ CALIBRATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "因此 {sent} 个请求的平均 TTFT 长于稳定负载；"
         "tokenroom speed 默认估计稳定负载，加 --concurrency {clients} --num-prompts {sent} "
         "则估计同样的测试",
+    ),
+    "calibrate.remark.other_model": (
+        "{place}: it was measured on {named}, which is not known; it counts as {model}",
+        "{place}：测的是 {named}，不认识该模型；按 {model} 计入",
     ),
     "calibrate.remark.outlier": (
         "{place}: {figure} is {ratio} times what the other points lead to, and counts little; was "

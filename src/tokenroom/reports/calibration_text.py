@@ -68,8 +68,13 @@ def print_profiles(out: Console, profiles: Sequence[Profile], language: Language
         title = message(f"calibrate.column.{name}", language)
         table.add_column(title, no_wrap=name != "deployment")
     for profile in profiles:
-        table.add_row(profile.name, profile.created[:10], _title(profile, language))
+        table.add_row(profile.name, _moment(profile.created), _title(profile, language))
     print_trimmed(out, table)
+
+
+def _moment(created: str) -> str:
+    """A date and time to the minute: several profiles may be of one day."""
+    return created[:16].replace("T", " ")
 
 
 def remark_texts(remarks: Sequence[tuple[str, Remark]], language: Language) -> list[str]:
@@ -157,7 +162,7 @@ def _print_found(out: Console, profile: Profile, language: Language) -> None:
     out.print(
         Paragraph(
             message(
-                "calibrate.verdict",
+                "calibrate.verdict" if profile.identified else "calibrate.verdict_nothing",
                 language,
                 figures=len(profile.points),
                 before=f"{before:.1%}",
