@@ -82,7 +82,12 @@ class Calibrated:
 
 
 def calibrate_deployment(
-    result: FitResult, files: Sequence[BenchmarkFile], *, name: str, now: datetime
+    result: FitResult,
+    files: Sequence[BenchmarkFile],
+    *,
+    name: str,
+    now: datetime,
+    on_round: Callable[[int, int], None] | None = None,
 ) -> Calibrated:
     """The factors of the machine that a deployment was measured on.
 
@@ -91,6 +96,7 @@ def calibrate_deployment(
         files: What was measured of it.
         name: Name of the profile.
         now: Date of the profile, with its zone.
+        on_round: Called with (rounds done, rounds at most), for progress.
 
     Raises:
         BenchmarkError: A file was measured on something else, a point cannot have been of this
@@ -116,7 +122,7 @@ def calibrate_deployment(
             f"no point of {names} can be used: each lacks TTFT, TPOT and throughput, or was "
             f"measured with speculative decoding that the deployment does not have"
         )
-    found = calibrate([figure.observation for figure in figures])
+    found = calibrate([figure.observation for figure in figures], on_round=on_round)
     records = []
     for figure, fitted in zip(figures, found.fitted, strict=True):
         point = figure.point

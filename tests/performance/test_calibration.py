@@ -94,3 +94,13 @@ def test_what_remains_is_known_of_others_until_there_are_many_points() -> None:
     assert two.remaining["ttft"] == ALONE["ttft"]  # there is none
     many = calibrate(figures(Factors(bandwidth=1.2), [("tpot", Factors(0, 1, 0, 0.1, 0))] * 30))
     assert many.remaining["tpot"] < two.remaining["tpot"]
+
+
+def test_rounds_are_told_as_they_are_done() -> None:
+    told: list[tuple[int, int]] = []
+    calibrate(
+        [Observation(0, "tpot", 2.0, lambda factors: factors.bandwidth)],
+        on_round=lambda done, most: told.append((done, most)),
+    )
+    assert [done for done, _ in told] == list(range(len(told)))
+    assert len(told) <= told[0][1]

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tokenroom.fitting import FitResult
     from tokenroom.profiles import Profile
 
+_WORTH_SHOWING = 16
+"""Points below which a calibration is done before a bar could be read."""
+
 
 @click.command(
     "calibrate",
@@ -123,6 +126,7 @@ def _calibrate(
     from tokenroom.benchmarks.read import read_benchmark
     from tokenroom.calibrating import calibrate_deployment
     from tokenroom.profile_files import read_profile, save_profile
+    from tokenroom.reports.progress import progress
 
     if not options["sources"]:
         raise CommandLineError(
@@ -132,9 +136,11 @@ def _calibrate(
     path, name = _target(options)
     files = [read_benchmark(file) for file in options["sources"]]
     _check_distinct(files)
-    found = calibrate_deployment(
-        _deployment(words, options, files), files, name=name, now=datetime.now(UTC)
-    )
+    measured = _deployment(words, options, files)
+    with progress(sum(len(file.points) for file in files), least=_WORTH_SHOWING) as on_round:
+        found = calibrate_deployment(
+            measured, files, name=name, now=datetime.now(UTC), on_round=on_round
+        )
     replaced = read_profile(path) if path.exists() else None
     save_profile(found.profile, path)
     if as_json:

@@ -116,6 +116,7 @@ def calibrate(
     *,
     spreads: Factors = SPREADS,
     noise: Mapping[str, float] = NOISE,
+    on_round: Callable[[int, int], None] | None = None,
 ) -> Calibration:
     """The most probable factors for some measured figures.
 
@@ -123,6 +124,7 @@ def calibrate(
         observations: At least one.
         spreads: Of the logarithms of factors, before the data.
         noise: Of the logarithms of figures.
+        on_round: Called with (rounds done, rounds at most), for progress.
     """
     names = range(len(Factors._fields))
     variances = [noise[item.kind] ** 2 for item in observations]
@@ -131,7 +133,9 @@ def calibrate(
     before = [
         item.measured / math.exp(value) for item, value in zip(observations, rest, strict=True)
     ]
-    for _ in range(_ROUNDS):
+    for done in range(_ROUNDS):
+        if on_round is not None:
+            on_round(done, _ROUNDS)
         slopes = _slopes(observations, point, rest)
         weights = _weights(rest, variances)
         system, pull = _normal_equations(slopes, rest, weights, variances, point, spreads)

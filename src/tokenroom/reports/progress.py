@@ -11,9 +11,16 @@ _WORTH_SHOWING = 200
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Callable[[int, int], None] | None]:
-    """A callback (done, total) that moves a bar; None when there is nobody to watch one."""
-    if total < _WORTH_SHOWING or not sys.stderr.isatty():
+def progress(
+    total: int, least: int = _WORTH_SHOWING
+) -> Iterator[Callable[[int, int], None] | None]:
+    """A callback (done, total) that moves a bar; None when there is nobody to watch one.
+
+    Args:
+        total: Points of the work.
+        least: So many are worth a bar.
+    """
+    if total < least or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
@@ -21,4 +28,4 @@ def progress(total: int) -> Iterator[Callable[[int, int], None] | None]:
 
     with Progress(console=Console(file=sys.stderr), transient=True) as bar:
         task = bar.add_task("", total=total)
-        yield lambda done, _: bar.update(task, completed=done)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
