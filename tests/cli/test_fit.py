@@ -714,3 +714,18 @@ def test_what_has_no_command(
 def test_an_engine_without_a_command_says_so_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     _, data = answer(capsys, *SMALL, "--engine", "transformers")
     assert (data["command"], data["command_notes"]) == (None, [])
+
+
+def test_help_lists_every_option_once_under_a_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    from tokenroom.cli.fit import command
+
+    _, out, _ = run(capsys, "--help")
+    headings = ["Hardware:", "Model:", "Load:", "Engine:", "Answer:"]
+    assert [line for line in out.splitlines() if line in headings] == headings
+    for param in command.params:
+        if param.param_type_name == "option":
+            lines = [line for line in out.splitlines() if line.startswith(f"  {param.opts[0]}")]
+            exact = [line for line in lines if line.split()[0].rstrip(",") == param.opts[0]]
+            assert len(exact) == 1, param.opts
+    assert out.index("Engine:") < out.index("--max-num-seqs") < out.index("Answer:")
+    assert "replace what it says" in " ".join(out.split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from tokenroom.cli.options import (
     NUMBER,
     TOKENS,
     Quantity,
+    SectionedCommand,
     gpu_file_option,
     json_option,
     language_option,
@@ -59,11 +61,25 @@ _RATE = Quantity("RATE", parse_rate)
 _SECONDS = Quantity("SECONDS", _parse_seconds)
 
 
+class _FitCommand(SectionedCommand):
+    sections: Mapping[str, tuple[str, ...]] = {
+        "Hardware": ("gpu", "gpus", "gpu_memory", "bandwidth", "used", "ram", "gpu_file"),
+        "Model": ("weights", "dtype", "assume_architecture", "revision", "offline", "hub_timeout"),
+        "Load": ("context", "concurrency", "request_tokens", "lengths", "seed"),
+        "Engine": (
+            *("engine", "tp", "pp", "dp", "ep", "kv", "util", "max_num_seqs"),
+            *("max_num_batched_tokens", "block_size", "kv_cache_memory", "cpu_offload"),
+            *("enforce_eager", "usage", "from_file", "service", "assignments"),
+        ),
+    }
+
+
 @click.command(
     "fit",
+    cls=_FitCommand,
     context_settings={"ignore_unknown_options": False, "max_content_width": 100},
     epilog="After -- comes an engine's own command: tokenroom fit --gpu h100 -- vllm serve MODEL "
-    "--max-model-len 32768",
+    "--max-model-len 32768. Options before it replace what it says.",
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[MODEL] [-- COMMAND...]")
 @click.option("--gpu", help="GPU: a name such as h100, l40s, 4090 (see: tokenroom gpus).")
@@ -83,7 +99,11 @@ _SECONDS = Quantity("SECONDS", _parse_seconds)
 @click.option(
     "--request", "request_tokens", type=TOKENS, help="Length of one request; --context by default."
 )
-@click.option("--weights", help="What if the weights were fp8, int8, awq, gptq, nf4, mxfp4, ...")
+@click.option(
+    "--weights",
+    help="What if the weights were stored as bf16, fp8, fp8_block, int8, awq, gptq, w4a16, nf4, "
+    "mxfp4, nvfp4, q4_k_m, ... (a wrong name lists all).",
+)
 @click.option("--kv", help="KV cache type, as fp8.")
 @click.option("--util", type=NUMBER, help="gpu_memory_utilization, 0 to 1.")
 @click.option("--dtype", help="Type the model runs in, as bfloat16.")
@@ -121,7 +141,8 @@ _SECONDS = Quantity("SECONDS", _parse_seconds)
     "assignments",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Any other setting of the engine under its own name; may be repeated.",
+    help="Any other setting of the engine under its own name, as --set enable_lora=true; may be "
+    "repeated.",
 )
 @click.option("--explain", is_flag=True, help="Show each formula with its numbers and source.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw to FILE (png, svg, pdf).")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +29,30 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]
         if not isinstance(value, str):
             return value
         return self.parse(value, param.opts[0] if param is not None else self.name)
+
+
+class SectionedCommand(click.Command):
+    """A command whose help lists its options under headings.
+
+    ``sections`` holds each heading with the names of its parameters; the rest comes last.
+    """
+
+    sections: Mapping[str, tuple[str, ...]] = {}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, a heading at a time."""
+        records = {
+            param.name: record
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option)
+            and (record := param.get_help_record(ctx)) is not None
+        }
+        for heading, names in self.sections.items():
+            if found := [records.pop(name) for name in names if name in records]:
+                with formatter.section(heading):
+                    formatter.write_dl(found)
+        with formatter.section("Answer"):
+            formatter.write_dl(list(records.values()))
 
 
 TOKENS = Quantity("TOKENS", parse_tokens)
