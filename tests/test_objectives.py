@@ -37,7 +37,7 @@ deployments = st.builds(
     st.sampled_from(MODELS),
     st.sampled_from(ENGINES),
     st.sampled_from((64, 1000, 7000)),
-    st.sampled_from((1, 32, 700)),
+    st.sampled_from((2, 32, 700)),
 )
 
 

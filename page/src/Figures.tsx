@@ -66,11 +66,11 @@ export function Figures({ fit, speed, speedRefusal, say, onExplain }: Props) {
       {speed ? (
         <>
           <Figure label={say("ttft")} value={seconds(speed.ttft_seconds.value)} note={between(speed.ttft_seconds, seconds)} title={say("explainHint")} onExplain={explainSpeed} />
-          <Figure label={say("tpot")} value={seconds(speed.tpot_seconds.value)} note={between(speed.tpot_seconds, seconds)} title={say("explainHint")} onExplain={explainSpeed} />
+          <Figure label={say("tpot")} value={speed.tpot_seconds ? seconds(speed.tpot_seconds.value) : "—"} note={speed.tpot_seconds ? between(speed.tpot_seconds, seconds) : ""} title={say("explainHint")} onExplain={explainSpeed} />
           <Figure
             label={say("user")}
-            value={<>{rough(speed.tokens_per_second_per_user.value)} <small>{say("perSecond")}</small></>}
-            note={between(speed.tokens_per_second_per_user, rough)}
+            value={<>{speed.tokens_per_second_per_user ? rough(speed.tokens_per_second_per_user.value) : "—"} <small>{say("perSecond")}</small></>}
+            note={speed.tokens_per_second_per_user ? between(speed.tokens_per_second_per_user, rough) : ""}
             title={say("explainHint")}
             onExplain={explainSpeed}
           />

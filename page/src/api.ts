@@ -85,8 +85,8 @@ export interface SpeedPoint {
   requests_running: number;
   requests_waiting: number;
   ttft_seconds: Ranged;
-  tpot_seconds: Ranged;
-  tokens_per_second_per_user: Ranged;
+  tpot_seconds: Ranged | null;
+  tokens_per_second_per_user: Ranged | null;
   output_tokens_per_second: Ranged;
   output_tokens_per_second_per_gpu: Ranged;
   requests_per_second: Ranged;

@@ -37,7 +37,7 @@ export function markdown(fit: Fit, speed: Speed | null, say: Say, address: strin
     lines.push(
       `| ${say("ttft")} | ${say("tpot")} | ${say("user")} | ${say("total")} |`,
       "|---:|---:|---:|---:|",
-      `| ${seconds(speed.ttft_seconds.value)} | ${seconds(speed.tpot_seconds.value)} | ${rough(speed.tokens_per_second_per_user.value)} ${say("perSecond")} | ${rough(speed.output_tokens_per_second.value)} ${say("perSecond")} |`,
+      `| ${seconds(speed.ttft_seconds.value)} | ${speed.tpot_seconds ? seconds(speed.tpot_seconds.value) : "—"} | ${speed.tokens_per_second_per_user ? rough(speed.tokens_per_second_per_user.value) : "—"} ${say("perSecond")} | ${rough(speed.output_tokens_per_second.value)} ${say("perSecond")} |`,
       "",
     );
   }

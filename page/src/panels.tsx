@@ -148,8 +148,8 @@ function PointTable({ points, say }: { points: SpeedPoint[]; say: Say }) {
             <tr key={point.concurrency}>
               <th scope="row" class="number">{whole(point.concurrency)}</th>
               <td class="number">{seconds(point.ttft_seconds.value)}</td>
-              <td class="number">{seconds(point.tpot_seconds.value)}</td>
-              <td class="number">{rough(point.tokens_per_second_per_user.value)}</td>
+              <td class="number">{point.tpot_seconds ? seconds(point.tpot_seconds.value) : "—"}</td>
+              <td class="number">{point.tokens_per_second_per_user ? rough(point.tokens_per_second_per_user.value) : "—"}</td>
               <td class="number">{rough(point.output_tokens_per_second.value)}</td>
               <td class="number">{point.requests_waiting ? whole(point.requests_waiting) : ""}</td>
             </tr>

@@ -59,8 +59,25 @@ class Objectives:
             if value is not None and not (number and 0 < value < math.inf):
                 raise DeploymentError(f"{name} is {shown(value)}; give seconds above 0")
 
+    def check(self, point: ServingSpeed) -> None:
+        """Refuse an objective that the requests have no figure for.
+
+        Raises:
+            DeploymentError: Requests of one token have no TPOT.
+        """
+        if self.tpot_seconds is not None and not point.has_further_tokens:
+            raise DeploymentError(
+                "requests of one output token have no time per further token; leave the TPOT "
+                "objective out, or ask about 2 tokens or more"
+            )
+
     def missed(self, point: ServingSpeed, end: int = 0) -> tuple[Objective, ...]:
-        """The objectives that a load misses by the estimate (0), or by the low or high end."""
+        """The objectives that a load misses by the estimate (0), or by the low or high end.
+
+        Raises:
+            DeploymentError: Requests of one token have no TPOT.
+        """
+        self.check(point)
         found: list[Objective] = []
         if self.tpot_seconds is not None and point.tpot_seconds[end] > self.tpot_seconds:
             found.append("tpot")
@@ -309,12 +326,12 @@ def load_limits(
         ttft_seconds: Time to the first token, at most, waiting included.
 
     Raises:
-        DeploymentError: Neither is given, or one is no positive time.
+        DeploymentError: Neither is given, one is no positive time, or requests of one token have
+            no TPOT.
     """
-    return LoadLimits(
-        asked=asked,
-        objectives=Objectives(tpot_seconds=tpot_seconds, ttft_seconds=ttft_seconds),
-    )
+    objectives = Objectives(tpot_seconds=tpot_seconds, ttft_seconds=ttft_seconds)
+    objectives.check(asked)
+    return LoadLimits(asked=asked, objectives=objectives)
 
 
 def largest_that(most: int, holds: Callable[[int], bool], least: int = 0) -> int:

@@ -191,8 +191,13 @@ class ServingSpeed:
         return Range(found.ttft_seconds, found.ttft_low_seconds, found.ttft_high_seconds)
 
     @property
+    def has_further_tokens(self) -> bool:
+        """Whether requests get tokens after their first, without which none has a TPOT."""
+        return self.load.output_tokens > 1
+
+    @property
     def tpot_seconds(self) -> Range:
-        """Mean time of each further token."""
+        """Mean time of each further token; of one token of output, of one that would follow."""
         found = self.predicted
         return Range(found.tpot_seconds, found.tpot_low_seconds, found.tpot_high_seconds)
 

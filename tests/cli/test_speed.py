@@ -426,3 +426,23 @@ def test_the_floor_is_of_one_token_a_step_and_drafts_are_named(
     assert far["drafts"]["acceptance"] is None
     _, out, _ = run(capsys, *SMALL, "--tpot", "0.1ms")
     assert "beyond what drafts of 7 tokens yield" in " ".join(out.split())
+
+
+def test_requests_of_one_token_have_no_time_per_further_token(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one = [*SMALL, "--output", "1"]
+    code, out, _ = run(capsys, *one, "--json")
+    data = json.loads(out)
+    Draft202012Validator(json.loads(schema_text())).validate(data)
+    assert (code, data["tpot_seconds"], data["tokens_per_second_per_user"]) == (0, None, None)
+    assert any("requests get one token" in warning for warning in data["warnings"])
+    _, out, _ = run(capsys, *one)
+    assert re.search(r"TPOT, time of each further token +none", out)
+    assert "TPOT .* is made of" not in out
+    for asked in (["--tpot", "50ms"], ["--tpot", "50ms", "--sweep", "concurrency=1..2"]):
+        code, _, err = run(capsys, *one, *asked)
+        assert code == 2
+        assert "requests of one output token have no time per further token" in err
+    _, out, _ = run(capsys, *one, "--sweep", "concurrency=1..2")
+    assert out.count("none") >= 4

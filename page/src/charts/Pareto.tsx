@@ -3,7 +3,7 @@
 import { max } from "d3-array";
 import { scaleLinear } from "d3-scale";
 import { line } from "d3-shape";
-import type { SpeedPoint } from "../api";
+import type { Ranged, SpeedPoint } from "../api";
 import { rough, whole } from "../format";
 import type { Say } from "../words";
 import { Chart, HEIGHT, MARGIN, ticksFor } from "./Chart";
@@ -15,12 +15,16 @@ interface Props {
   say: Say;
 }
 
-export function Pareto({ points, asked, width, say }: Props) {
+/** A point whose requests get more than one token, so that a client sees a rate. */
+type Rated = SpeedPoint & { tokens_per_second_per_user: Ranged };
+
+export function Pareto({ points: all, asked, width, say }: Props) {
+  const points = all.filter((point): point is Rated => point.tokens_per_second_per_user !== null);
   const users = points.map((point) => point.tokens_per_second_per_user);
   const gpus = points.map((point) => point.output_tokens_per_second_per_gpu);
   const x = scaleLinear([0, (max(users, (range) => range.high) ?? 1) * 1.05], [MARGIN.left, width - MARGIN.right]).nice();
   const y = scaleLinear([0, (max(gpus, (range) => range.high) ?? 1) * 1.05], [HEIGHT - MARGIN.bottom, MARGIN.top]).nice();
-  const path = line<SpeedPoint>()
+  const path = line<Rated>()
     .x((point) => x(point.tokens_per_second_per_user.value))
     .y((point) => y(point.output_tokens_per_second_per_gpu.value));
   return (

@@ -142,13 +142,17 @@ def subject_json(result: FitResult, schema_version: str) -> dict[str, Any]:
 
 def _point(result: ServingSpeed) -> dict[str, Any]:
     cost = result.usd_per_million_output_tokens
+
+    def further(figures: Range) -> dict[str, float] | None:
+        return _range(figures) if result.has_further_tokens else None
+
     return {
         "concurrency": result.concurrency,
         "requests_running": result.requests_running,
         "requests_waiting": result.requests_waiting,
         "ttft_seconds": _range(result.ttft_seconds),
-        "tpot_seconds": _range(result.tpot_seconds),
-        "tokens_per_second_per_user": _range(result.tokens_per_second_per_user),
+        "tpot_seconds": further(result.tpot_seconds),
+        "tokens_per_second_per_user": further(result.tokens_per_second_per_user),
         "output_tokens_per_second_per_gpu": _range(result.output_tokens_per_second_per_gpu),
         "output_tokens_per_second": _range(result.output_tokens_per_second),
         "requests_per_second": _range(result.requests_per_second),

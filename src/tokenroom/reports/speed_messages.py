@@ -121,6 +121,11 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "speed.column.range": ("range", "范围"),
     "speed.figures": ("Speed", "速度"),
     "speed.ttft": ("TTFT, time to the first token", "TTFT（首 token 时间）"),
+    "speed.none": ("none", "无"),
+    "speed.one_token": (
+        "requests get one token, so none has a time per further token",
+        "每个请求只有一个输出 token，因此没有 TPOT",
+    ),
     "speed.tpot": ("TPOT, time of each further token", "TPOT（其后每个 token 的时间）"),
     "speed.user": ("tokens/s per user", "每用户 token/s"),
     "speed.gpu": ("output tokens/s per GPU", "每张 GPU 的输出 token/s"),

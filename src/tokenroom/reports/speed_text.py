@@ -145,14 +145,20 @@ def print_speed_sweep(
     for name in names:
         side: Literal["left", "right"] = "left" if name in ("regime", "misses") else "right"
         table.add_column(message(f"speed.sweep.{name}", language), justify=side, no_wrap=True)
+    none = message("speed.none", language)
     for point in points:
         cost = point.usd_per_million_output_tokens
         table.add_row(
             f"{point.concurrency:,}",
             f"{point.requests_running:,}",
             format_figure(point.ttft_seconds.value * 1e3),
-            format_figure(point.tpot_seconds.value * 1e3),
-            format_figure(point.tokens_per_second_per_user.value),
+            *(
+                format_figure(value) if point.has_further_tokens else none
+                for value in (
+                    point.tpot_seconds.value * 1e3,
+                    point.tokens_per_second_per_user.value,
+                )
+            ),
             format_figure(point.output_tokens_per_second_per_gpu.value),
             *(() if cost is None else (format_figure(cost.value),)),
             message(f"speed.regime.{regimes.of(point.concurrency)}", language),
@@ -182,6 +188,8 @@ def speed_warnings(result: ServingSpeed, language: Language) -> list[str]:
     """What makes the figures less sure, then what the fit has to say, as sentences."""
     accelerator = result.fit.deployment.node.accelerator
     found = []
+    if not result.has_further_tokens:
+        found.append(message("speed.one_token", language))
     differs = None
     if result.calibration is not None:
         differs = difference_text(result.calibration, language)
@@ -326,7 +334,9 @@ def _figures(result: ServingSpeed, language: Language) -> Table:
         ("cost", result.usd_per_million_output_tokens, 1, ""),
     ]
     for name, figures, scale, unit in rows:
-        if figures is not None:
+        if name in ("tpot", "user") and not result.has_further_tokens:
+            table.add_row(message(f"speed.{name}", language), message("speed.none", language), "")
+        elif figures is not None:
             table.add_row(
                 message(f"speed.{name}", language),
                 format_figure(figures.value * scale) + unit,
@@ -363,6 +373,8 @@ def _makeup(result: ServingSpeed, language: Language) -> Iterator[str]:
         ("tpot", result.tpot_seconds.value, result.tpot_parts, result.tpot_limiter),
         ("ttft", result.ttft_seconds.value, result.ttft_parts, result.ttft_limiter),
     ):
+        if name == "tpot" and not result.has_further_tokens:
+            continue
         pieces = [
             message(
                 f"speed.makeup.{name}.{part}",
