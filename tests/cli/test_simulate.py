@@ -168,3 +168,58 @@ def test_users_who_wait_have_no_times_to_stretch(capsys: pytest.CaptureFixture[s
     _, err = asked(capsys, *words, "--time-scale", "2", code=2)
     assert "wait for their answers" in err
     assert read(capsys, *words, "--limit", "4")["requests"]["served"] == 4
+
+
+def test_a_timeline_holds_every_step_and_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "t.json"
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", SMALL, "--timeline", str(file))
+    found = read(capsys, *words)
+    events = json.loads(file.read_text())["traceEvents"]
+    steps = [event for event in events if event["ph"] == "X"]
+    assert len(steps) == found["steps"]
+    assert sum(step["dur"] for step in steps) / 1e6 == pytest.approx(found["busy_seconds"])
+    assert sum(step["args"]["tokens"] for step in steps) == found["tokens"]["computed"]
+    begun = [event["ts"] for event in events if (event["ph"], event["name"]) == ("b", "waiting")]
+    ended = [event["ts"] for event in events if (event["ph"], event["name"]) == ("e", "answer")]
+    assert len(begun) == len(ended) == 30
+    e2e = (sum(ended) - sum(begun)) / 30e6
+    assert e2e == pytest.approx(found["latency"]["e2e"]["mean_seconds"])
+    running = [event["args"]["running"] for event in events if event["name"] == "running"]
+    assert max(running) == found["running"]["max"]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_picture_shows_memory_queue_and_latencies(
+    language: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p.svg"
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", SMALL, "--plot", str(file))
+    asked(capsys, *words, "--ttft", "1s", "--lang", language)
+    drawn = file.read_text("utf-8")
+    assert "running" in drawn or (language == "zh" and "运行中" in drawn)
+    for text in ("TTFT", "TPOT", "ITL", "14.96 GiB", SMALL[:20]):
+        assert text in drawn
+
+
+def test_what_the_scheduler_is_told_changes_what_is_served(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", "batch:input=1500,output=9,requests=40")
+    usual = read(capsys, *words)
+    short = read(capsys, *words, "--long-prefill-token-threshold", "256")
+    assert short["latency"]["ttft"]["mean_seconds"] != usual["latency"]["ttft"]["mean_seconds"]
+    few = read(capsys, *words, "--max-num-seqs", "4")
+    assert (few["running"]["max"], few["scheduler"]["max_num_seqs"]) == (4, 4)
+
+
+def test_an_engines_own_command_is_served_and_says_what_it_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    own = ("vllm", "serve", "meta-llama/Meta-Llama-3-8B", "--max-model-len", "4096")
+    flags = ("--scheduling-policy", "priority")
+    words = ("--gpu", "a100", "--workload", SMALL, "--json", "--", *own, *flags)
+    found = json.loads(asked(capsys, *words)[0])
+    assert found["scheduler"]["max_model_len"] == 4096
+    assert "--scheduling-policy" in found["warnings"][0]

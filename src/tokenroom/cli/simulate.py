@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,20 +14,25 @@ import click
 from tokenroom.cli.options import (
     SECONDS,
     TOKENS,
+    Quantity,
     gpu_file_option,
     json_option,
     language_option,
+    say_written,
 )
 from tokenroom.cli.question import question
 from tokenroom.cli.served_workload import served_workload
 from tokenroom.errors import CommandLineError
 from tokenroom.reports.messages import Language, message, printable
+from tokenroom.units import parse_bytes
 
 if TYPE_CHECKING:
     from tokenroom.fitting import FitResult
-    from tokenroom.serving.record import RequestRecord
+    from tokenroom.serving.metrics import LatencyLimits
+    from tokenroom.serving.record import RequestRecord, StepRecord
     from tokenroom.serving.run import Run, Simulation
 
+_SIZE: Final = Quantity("SIZE", parse_bytes)
 _INTERRUPTED: Final = 128 + 2
 _TOLD_EVERY_SECONDS: Final = 0.5
 
@@ -68,9 +73,25 @@ _TOLD_EVERY_SECONDS: Final = 0.5
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write each request's record to FILE (csv, jsonl).",
 )
+@click.option(
+    "--timeline",
+    "timeline_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write steps and requests to FILE.json, for Perfetto or chrome://tracing.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    help="Draw memory, queue and latencies to FILE (png, svg, pdf).",
+)
 @click.option("--gpu", help="GPU: a name such as h100, l40s, 4090 (see: tokenroom gpus).")
 @click.option("--gpus", type=int, help="How many GPUs; as many as the parallel sizes need.")
 @click.option("--tp", type=int, help="Tensor-parallel size.")
+@click.option("--pp", type=int, help="Pipeline-parallel size (only 1 is simulated).")
+@click.option("--dp", type=int, help="Data-parallel size (only 1 is simulated).")
+@click.option("--ep", is_flag=True, default=None, help="Expert parallelism.")
+@click.option("--gpu-memory", type=_SIZE, help="Memory of a GPU instead of its own, as 96GiB.")
+@click.option("--used", type=_SIZE, help="Memory that other processes hold on each GPU.")
 @click.option("--engine", help="vllm, with @VERSION for an older one.")
 @click.option("--weights", help="What if the weights were fp8, int8, awq, gptq, nvfp4, ...")
 @click.option("--kv", help="KV cache type, as fp8.")
@@ -78,6 +99,32 @@ _TOLD_EVERY_SECONDS: Final = 0.5
 @click.option("--util", type=float, help="gpu_memory_utilization, 0 to 1.")
 @click.option("--max-num-seqs", type=int, help="Requests in a step.")
 @click.option("--max-num-batched-tokens", type=TOKENS, help="Token budget of a step.")
+@click.option("--dtype", help="Type the model runs in, as bfloat16.")
+@click.option("--block-size", type=int, help="Tokens of a KV block.")
+@click.option("--kv-cache-memory", type=_SIZE, help="KV pool of this size, utilisation ignored.")
+@click.option("--enforce-eager", is_flag=True, default=None, help="No CUDA graphs.")
+@click.option(
+    "--scheduling-policy",
+    type=click.Choice(["fcfs", "priority"]),
+    default="fcfs",
+    show_default=True,
+    help="vLLM's --scheduling-policy.",
+)
+@click.option(
+    "--long-prefill-token-threshold",
+    type=int,
+    default=0,
+    help="vLLM's --long-prefill-token-threshold.",
+)
+@click.option("--profile", "profile_name", help="A calibration of the machine (see: calibrate).")
+@click.option(
+    "--profile-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The same from a file of your own.",
+)
+@click.option("--assume-architecture", help="Read an unknown model_type as this known one.")
+@click.option("--revision", help="Revision on the Hub.")
+@click.option("--offline", is_flag=True, help="Never ask the Hub.")
 @click.option(
     "--from",
     "from_file",
@@ -125,34 +172,57 @@ def command(
     result = fit(asked.model, asked.accelerator, **asked.settings)
     if result.plan.refusal is not None:
         return _show_refusal(result, as_json=as_json, language=language)
-    from tokenroom.serving.run import Run
-
-    run = Run(result, limits=limits, price_per_gpu_hour=options["price"])
+    run = _run(result, limits, options, language)
     arrivals = served_workload(options, run.block_tokens)
     with ExitStack() as stack:
         hear: list[Callable[[RequestRecord], None]] = [_first_refusals(run, result, language)]
+        watch: list[Callable[[StepRecord], None]] = []
         if (file := options["requests_file"]) is not None:
             from tokenroom.reports.request_file import request_file
 
             hear.append(stack.enter_context(request_file(file)))
+        if (timeline := options["timeline_path"]) is not None:
+            from tokenroom.reports.timeline_file import timeline_file
+
+            writer = stack.enter_context(timeline_file(timeline))
+            hear.append(writer.request)
+            watch.append(writer.step)
+        if options["plot"] is not None:
+            from tokenroom.reports.plots import check_plot_file
+            from tokenroom.reports.simulation_plot import LatencySamples
+
+            check_plot_file(options["plot"])
+            samples = LatencySamples()
+            hear.append(samples.request)
+            watch.append(samples.step)
         hear.append(stack.enter_context(_progress(language)))
-        records = run.serve(arrivals.arrivals, waits_for_answers=arrivals.waits_for_answers)
+        records = run.serve(
+            arrivals.arrivals,
+            waits_for_answers=arrivals.waits_for_answers,
+            observe=_all_of(watch) if watch else None,
+        )
         try:
             for record in records:
                 for tell in hear:
                     tell(record)
         except KeyboardInterrupt:
             pass  # what is done is shown, and the exit code says so
-    if file is not None:
-        told = message("simulate.requests_written", language, file=printable(str(file)))
-        click.echo(told, err=True)
     done = run.outcome()
+    for key, path in (("requests", file), ("timeline", timeline)):
+        if path is not None:
+            told = message(f"simulate.{key}_written", language, file=printable(str(path)))
+            click.echo(told, err=True)
+    if options["plot"] is not None and done.metrics.timeline:
+        from tokenroom.reports.simulation_plot import plot_simulation
+
+        used = plot_simulation(done, samples, arrivals.name, options["plot"], language)
+        say_written(options["plot"], language, used)
     wanted: float | None = options["wanted_share"]
     if as_json:
         from tokenroom.reports.console import print_json
         from tokenroom.reports.simulation_json import simulation_json
 
-        print_json(simulation_json(done, arrivals.name))
+        print_json(simulation_json(done, arrivals.name, language))
     else:
         from tokenroom.reports.console import console
         from tokenroom.reports.simulation_text import print_simulation
@@ -161,7 +231,42 @@ def command(
     return _exit_code(done, wanted)
 
 
-def _limits(options: dict[str, Any]) -> Any:
+def _run(
+    result: FitResult, limits: LatencyLimits | None, options: dict[str, Any], language: Language
+) -> Run:
+    from tokenroom.performance.factors import UNCALIBRATED
+    from tokenroom.serving.run import Run
+
+    factors = UNCALIBRATED
+    if options["profile_name"] is not None or options["profile_file"] is not None:
+        from tokenroom.cli.calibrate import named_profile
+        from tokenroom.profiles import applied
+        from tokenroom.reports.calibration_text import applied_text
+        from tokenroom.serving_speed import served_by
+
+        _, profile = named_profile(options["profile_name"], options["profile_file"])
+        calibration = applied(profile, served_by(result))
+        click.echo(applied_text(calibration, language), err=True)
+        factors = calibration.factors
+    return Run(
+        result,
+        limits=limits,
+        price_per_gpu_hour=options["price"],
+        factors=factors,
+        policy=options["scheduling_policy"],
+        long_prefill_token_threshold=options["long_prefill_token_threshold"],
+    )
+
+
+def _all_of(watch: Sequence[Callable[[StepRecord], None]]) -> Callable[[StepRecord], None]:
+    def observe(step: StepRecord) -> None:
+        for tell in watch:
+            tell(step)
+
+    return observe
+
+
+def _limits(options: dict[str, Any]) -> LatencyLimits | None:
     """What requests are promised, None for nothing."""
     wanted = options["wanted_share"]
     if options["ttft"] is None and options["tpot"] is None:

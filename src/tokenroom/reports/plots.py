@@ -42,23 +42,37 @@ CJK_FONTS: Final = (
 _Label: TypeAlias = tuple[float, str, str]
 """Height, text and colour."""
 
-_INK: Final = "#22272e"
-_QUIET: Final = "#6b7480"
-_ACCENT: Final = "#0b6e99"
-_ALARM: Final = "#b3261e"
-_FILLS: Final = {
+INK: Final = "#22272e"
+QUIET: Final = "#6b7480"
+ACCENT: Final = "#0b6e99"
+ALARM: Final = "#b3261e"
+FILLS: Final = {
     "context": "#4a525c",
     "reserve": "#6f7984",
     "weights": "#9aa3ad",
     "graphs": "#b7bec6",
     "activation": "#d0d5da",
-    "kv": _ACCENT,
+    "kv": ACCENT,
     "free": "#f3f4f6",
 }
 _LEFT: Final = 0.02
 """Where headings begin, as a share of the picture's width."""
 
-_CURVES: Final = (_ACCENT, _INK, "#8a929b", "#5aa3c4", "#4a525c", "#b7bec6")
+_CURVES: Final = (ACCENT, INK, "#8a929b", "#5aa3c4", "#4a525c", "#b7bec6")
+
+
+def check_plot_file(file: Path) -> None:
+    """Refuse what cannot be drawn to, before long work.
+
+    Raises:
+        TokenroomError: matplotlib is missing, or the suffix is unknown.
+    """
+    _require_matplotlib()
+    if file.suffix.lower().lstrip(".") not in FORMATS:
+        raise TokenroomError(
+            f"the plot file {shown(file.name)} ends in {shown(file.suffix)}; it may end in "
+            + ", ".join(f".{name}" for name in FORMATS)
+        )
 
 
 def usable_language(language: Language) -> Language:
@@ -95,8 +109,8 @@ def plot_memory_bar(
     Raises:
         TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
     """
-    with _style(file):
-        figure = _figure(width=2.2 + 3.2 * len(bars), height=5.2)
+    with plot_style(file):
+        figure = new_figure(width=2.2 + 3.2 * len(bars), height=5.2)
         axes = figure.add_subplot()
         capacity = max(bar.capacity_bytes for bar in bars)
         top = max(capacity, *(bar.total_bytes for bar in bars)) / GIB * 1.04
@@ -105,9 +119,7 @@ def plot_memory_bar(
             _draw_bar(axes, position, bar, language)
         axes.set_xticks(range(len(bars)), [bar.title for bar in bars])
         axes.set_xlim(-0.35, len(bars) - 0.25)
-        marks = [
-            (capacity / GIB, message("plot.capacity", language, capacity_bytes=capacity), _INK)
-        ]
+        marks = [(capacity / GIB, message("plot.capacity", language, capacity_bytes=capacity), INK)]
         if budget_bytes is not None:
             text = message(
                 "plot.budget_above" if budget_base_bytes else "plot.budget",
@@ -115,15 +127,15 @@ def plot_memory_bar(
                 budget_bytes=budget_bytes,
                 **({"before_bytes": budget_base_bytes} if budget_base_bytes else {}),
             )
-            marks.append(((budget_base_bytes + budget_bytes) / GIB, text, _QUIET))
+            marks.append(((budget_base_bytes + budget_bytes) / GIB, text, QUIET))
         for height, _, color in marks:
-            style = "solid" if color == _INK else "dashed"
+            style = "solid" if color == INK else "dashed"
             axes.axhline(height, color=color, linewidth=1.1, linestyle=style, zorder=4)
-        _label_ends(axes, marks)
-        _dress(axes, title=title, y_label=message("plot.memory", language))
+        label_ends(axes, marks)
+        dress(axes, title=title, y_label=message("plot.memory", language))
         axes.spines["bottom"].set_visible(False)
         axes.tick_params(axis="x", length=0)
-        _save(figure, file)
+        save_figure(figure, file)
 
 
 def plot_curves(
@@ -153,8 +165,8 @@ def plot_curves(
     Raises:
         TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
     """
-    with _style(file):
-        figure = _figure(width=7.6, height=4.6)
+    with plot_style(file):
+        figure = new_figure(width=7.6, height=4.6)
         axes = figure.add_subplot()
         unit = GIB if y_label is None else 1
         ends: list[_Label] = []
@@ -182,12 +194,12 @@ def plot_curves(
             axes.set_ylim(0, None)
         if capacity_bytes is not None:
             _draw_capacity(axes, capacity_bytes / unit, capacity_bytes, language)
-        _dress(axes, title=title, y_label=y_label or message("plot.memory", language))
-        axes.set_xlabel(x_label, color=_QUIET, fontsize=9.5)
+        dress(axes, title=title, y_label=y_label or message("plot.memory", language))
+        axes.set_xlabel(x_label, color=QUIET, fontsize=9.5)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         figure.canvas.draw()
-        _label_ends(axes, ends)
-        _save(figure, file)
+        label_ends(axes, ends)
+        save_figure(figure, file)
 
 
 def plot_tradeoff(
@@ -213,8 +225,8 @@ def plot_tradeoff(
     Raises:
         TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
     """
-    with _style(file):
-        figure = _figure(width=7.6, height=4.6)
+    with plot_style(file):
+        figure = new_figure(width=7.6, height=4.6)
         axes = figure.add_subplot()
         xs = [x for _, x, _, _ in points]
         ys = [y for _, _, y, _ in points]
@@ -224,14 +236,14 @@ def plot_tradeoff(
             members = [(x, y) for _, x, y, name in points if name == group]
             axes.plot(
                 *zip(*members, strict=True),
-                color=_ALARM if group == alarm else color,
+                color=ALARM if group == alarm else color,
                 linestyle="none",
                 marker="o",
                 markersize=6,
                 label=group,
                 zorder=3,
             )
-        axes.legend(loc="upper right", frameon=False, fontsize=9, labelcolor=_INK)
+        axes.legend(loc="upper right", frameon=False, fontsize=9, labelcolor=INK)
         axes.set_xlim(0, max(xs) * 1.08)
         axes.set_ylim(0, max(ys) * 1.1)
         shown: tuple[float, float] | None = None
@@ -246,13 +258,13 @@ def plot_tradeoff(
                 xytext=(6, 5),
                 textcoords="offset points",
                 fontsize=9,
-                color=_INK,
+                color=INK,
             )
-        _dress(axes, title=title, y_label=y_label)
-        axes.set_xlabel(x_label, color=_QUIET, fontsize=9.5)
+        dress(axes, title=title, y_label=y_label)
+        axes.set_xlabel(x_label, color=QUIET, fontsize=9.5)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        _save(figure, file)
+        save_figure(figure, file)
 
 
 def plot_scatter(
@@ -275,15 +287,15 @@ def plot_scatter(
     Raises:
         TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
     """
-    with _style(file):
-        figure = _figure(width=1.2 + 4.8 * max(1, len(panels)), height=5.2)
+    with plot_style(file):
+        figure = new_figure(width=1.2 + 4.8 * max(1, len(panels)), height=5.2)
         drawn = panels or (("", ()),)
         for place, (name, clouds) in enumerate(drawn, start=1):
             axes = figure.add_subplot(1, len(drawn), place)
             _draw_clouds(axes, clouds)
-            _dress(axes, title=f"{title}\n{name}", y_label=y_label)
-            axes.set_xlabel(x_label, color=_QUIET, fontsize=9.5)
-        _save(figure, file)
+            dress(axes, title=f"{title}\n{name}", y_label=y_label)
+            axes.set_xlabel(x_label, color=QUIET, fontsize=9.5)
+        save_figure(figure, file)
 
 
 def _draw_clouds(axes: Axes, clouds: Sequence[Cloud]) -> None:
@@ -302,7 +314,7 @@ def _draw_clouds(axes: Axes, clouds: Sequence[Cloud]) -> None:
         linewidth=0,
         zorder=1,
     )
-    axes.plot(edge, edge, color=_QUIET, linewidth=0.9, zorder=2)
+    axes.plot(edge, edge, color=QUIET, linewidth=0.9, zorder=2)
     for cloud, color, mark in zip(clouds, _cycle(len(clouds)), _marks(len(clouds)), strict=True):
         axes.plot(
             [x for x, _ in cloud.points],
@@ -316,7 +328,7 @@ def _draw_clouds(axes: Axes, clouds: Sequence[Cloud]) -> None:
             zorder=3,
         )
     if len(clouds) > 1:
-        axes.legend(loc="upper left", frameon=False, fontsize=9, labelcolor=_INK)
+        axes.legend(loc="upper left", frameon=False, fontsize=9, labelcolor=INK)
 
 
 def _marks(count: int) -> list[str]:
@@ -336,8 +348,8 @@ def _draw_bar(axes: Axes, position: int, bar: Bar, language: Language) -> None:
                 (high - low) / GIB,
                 width=0.36,
                 bottom=low / GIB,
-                color=_FILLS[segment.kind] if fits else "white",
-                edgecolor="white" if fits else _ALARM,
+                color=FILLS[segment.kind] if fits else "white",
+                edgecolor="white" if fits else ALARM,
                 hatch=None if fits else "////",
                 linewidth=0.8,
                 zorder=2,
@@ -349,13 +361,13 @@ def _draw_bar(axes: Axes, position: int, bar: Bar, language: Language) -> None:
         bottom += segment.num_bytes
     if bar.missing_bytes:
         text = f"{message('segment.missing', language)}  {format_gib(bar.missing_bytes)}"
-        labels.append(((bar.limit_bytes + bar.total_bytes) / 2 / GIB, text, _ALARM))
+        labels.append(((bar.limit_bytes + bar.total_bytes) / 2 / GIB, text, ALARM))
     edge, start = position + 0.12, position + 0.17
     distance = axes.get_ylim()[1] * 0.044
     labels.sort()
     heights = _spread([height for height, _, _ in labels], distance, least=distance / 2)
     for height, (middle, text, color) in zip(heights, labels, strict=True):
-        axes.plot([edge, start], [middle, height], color=_QUIET, linewidth=0.6, zorder=3)
+        axes.plot([edge, start], [middle, height], color=QUIET, linewidth=0.6, zorder=3)
         axes.annotate(
             text,
             (start, height),
@@ -364,14 +376,14 @@ def _draw_bar(axes: Axes, position: int, bar: Bar, language: Language) -> None:
             va="center",
             fontsize=8.8,
             color=color,
-            fontweight="normal" if color == _INK else "bold",
+            fontweight="normal" if color == INK else "bold",
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.9, "pad": 0.6},
             zorder=5,
         )
 
 
 def _text_color(kind: str) -> str:
-    return _ACCENT if kind == "kv" else _INK
+    return ACCENT if kind == "kv" else INK
 
 
 def _split(low: int, high: int, limit: int) -> list[tuple[int, int, bool]]:
@@ -412,7 +424,7 @@ def _draw_capacity(axes: Axes, height: float, capacity_bytes: int, language: Lan
         linewidth=0,
         zorder=1,
     )
-    axes.axhline(height, color=_ALARM, linewidth=1.2, zorder=4)
+    axes.axhline(height, color=ALARM, linewidth=1.2, zorder=4)
     axes.annotate(
         message("plot.capacity", language, capacity_bytes=capacity_bytes),
         (0, height),
@@ -421,11 +433,11 @@ def _draw_capacity(axes: Axes, height: float, capacity_bytes: int, language: Lan
         textcoords="offset points",
         va="top",
         fontsize=8.5,
-        color=_ALARM,
+        color=ALARM,
     )
 
 
-def _label_ends(axes: Axes, ends: Sequence[_Label]) -> None:
+def label_ends(axes: Axes, ends: Sequence[_Label]) -> None:
     """Labels right of the frame at their heights, moved apart where those lie close."""
     low, high = axes.get_ylim()
     rising = sorted(ends)
@@ -444,25 +456,26 @@ def _label_ends(axes: Axes, ends: Sequence[_Label]) -> None:
         )
 
 
-def _dress(axes: Axes, *, title: str, y_label: str) -> None:
+def dress(axes: Axes, *, title: str, y_label: str) -> None:
     """The quiet frame every plot has."""
     heading, _, detail = title.partition("\n")
-    _set_subtitle(axes, detail)
-    axes.figure.suptitle(heading, x=_LEFT, ha="left", fontsize=12, color=_INK, fontweight="bold")
-    axes.set_ylabel(y_label, color=_QUIET, fontsize=9.5)
+    set_subtitle(axes, detail)
+    axes.figure.suptitle(heading, x=_LEFT, ha="left", fontsize=12, color=INK, fontweight="bold")
+    axes.set_ylabel(y_label, color=QUIET, fontsize=9.5)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
         axes.spines[side].set_color("#c7ccd1")
-    axes.tick_params(colors=_QUIET, labelsize=9)
+    axes.tick_params(colors=QUIET, labelsize=9)
     for label in axes.get_xticklabels():
-        label.set_color(_INK)
+        label.set_color(INK)
     axes.grid(axis="y", color="#e9ebee", linewidth=0.8, zorder=0)
     axes.set_axisbelow(True)
 
 
-def _set_subtitle(axes: Axes, text: str, left: float = 0.0) -> None:
-    axes.set_title(text, loc="left", x=left, fontsize=9, color=_QUIET, pad=10, linespacing=1.35)
+def set_subtitle(axes: Axes, text: str, left: float = 0.0) -> None:
+    """A line above a frame, from a share of its width on."""
+    axes.set_title(text, loc="left", x=left, fontsize=9, color=QUIET, pad=10, linespacing=1.35)
 
 
 def _cycle(count: int) -> list[str]:
@@ -470,13 +483,9 @@ def _cycle(count: int) -> list[str]:
 
 
 @contextmanager
-def _style(file: Path) -> Iterator[None]:
+def plot_style(file: Path) -> Iterator[None]:
     """Matplotlib with this module's settings, its user's own put back afterwards."""
-    if file.suffix.lower().lstrip(".") not in FORMATS:
-        raise TokenroomError(
-            f"the plot file {shown(file.name)} ends in {shown(file.suffix)}; it may end in "
-            + ", ".join(f".{name}" for name in FORMATS)
-        )
+    check_plot_file(file)
     cjk = _cjk_font()
     from matplotlib import rc_context
 
@@ -492,13 +501,19 @@ def _style(file: Path) -> Iterator[None]:
         yield
 
 
-def _figure(*, width: float, height: float) -> Figure:
+def new_figure(*, width: float, height: float) -> Figure:
+    """An empty picture of so many inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def _save(figure: Figure, file: Path) -> None:
+def save_figure(figure: Figure, file: Path) -> None:
+    """Write a picture in the format that the suffix says.
+
+    Raises:
+        TokenroomError: The file cannot be written.
+    """
     metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     kind = file.suffix.lower().lstrip(".")
     _align_titles(figure)
@@ -518,7 +533,7 @@ def _align_titles(figure: Figure) -> None:
         axes = figure.axes[0]
         place = axes.get_position()
         left = (_LEFT - place.x0) / place.width
-        _set_subtitle(axes, axes.get_title(loc="left"), left)
+        set_subtitle(axes, axes.get_title(loc="left"), left)
 
 
 def _require_matplotlib() -> None:

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from tokenroom.fitting import FitResult
 from tokenroom.reports.messages import Language, refusal_text
-from tokenroom.reports.simulation_text import LATENCIES
+from tokenroom.reports.simulation_text import LATENCIES, simulation_warnings
 from tokenroom.reports.speed_json import subject_json
 from tokenroom.serving.run import Simulation
 
 SCHEMA_VERSION: Final = "1.0"
 
 
-def simulation_json(done: Simulation, workload: str) -> dict[str, Any]:
+def simulation_json(done: Simulation, workload: str, language: Language) -> dict[str, Any]:
     """What became of a workload."""
     metrics, config = done.metrics, done.config
     blocks = config.num_blocks - 1
@@ -90,6 +90,7 @@ def simulation_json(done: Simulation, workload: str) -> dict[str, Any]:
             }
             for point in metrics.timeline
         ],
+        "warnings": simulation_warnings(done, language),
     }
 
 

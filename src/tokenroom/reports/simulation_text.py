@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from tokenroom.reports.console import Paragraph, print_trimmed
 from tokenroom.reports.fit_text import fit_title
-from tokenroom.reports.messages import Language, message, printable
-from tokenroom.reports.workload_text import bars, duration
+from tokenroom.reports.messages import Language, message, notice_text, printable
+from tokenroom.reports.workload_text import bars, duration, print_warnings
 from tokenroom.serving.metrics import Distribution, LatencyLimits, Point
 from tokenroom.serving.run import Simulation
 from tokenroom.units import format_figure, format_seconds
@@ -57,6 +57,14 @@ def print_simulation(
     if metrics.refused:
         out.print()
         out.print(Paragraph(refused_text(done, language), style="yellow"))
+    if warnings := simulation_warnings(done, language):
+        out.print()
+        print_warnings(out, warnings, language)
+
+
+def simulation_warnings(done: Simulation, language: Language) -> list[str]:
+    """What the fit of the deployment has to say, as sentences."""
+    return [notice_text(notice, language) for notice in done.fit.notices]
 
 
 def refused_text(done: Simulation, language: Language) -> str:

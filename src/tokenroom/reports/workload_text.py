@@ -89,7 +89,7 @@ def print_workload(out: Console, found: Described, language: Language) -> None:
         out.print()
     if summary.max_model_len is not None and not summary.long_prompts + summary.long_answers:
         out.print(Paragraph(message("workload.all_fit", language, length=summary.max_model_len)))
-    _print_warnings(out, notes, language)
+    print_warnings(out, notes, language)
 
 
 def print_presets(out: Console, presets: Sequence[Preset], language: Language) -> None:
@@ -231,7 +231,8 @@ def _sharing(found: Described, language: Language) -> Iterator[str]:
         yield message("workload.ids", language, ratio=ratio, block=found.trace_block_tokens)
 
 
-def _print_warnings(out: Console, sentences: Sequence[str], language: Language) -> None:
+def print_warnings(out: Console, sentences: Sequence[str], language: Language) -> None:
+    """Write each sentence as a warning."""
     from rich.text import Text
 
     for sentence in sentences:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, Literal
 
 from tokenroom.errors import DeploymentError, WorkloadError, shown
 from tokenroom.fitting import FitResult
@@ -96,6 +96,8 @@ class Run:
         limits: What requests are promised; None for nothing.
         price_per_gpu_hour: In USD.
         factors: Those of the machine, where it was calibrated.
+        policy: vLLM's ``--scheduling-policy``.
+        long_prefill_token_threshold: vLLM's setting of that name.
 
     Raises:
         DeploymentError: It does not start, or is not simulated.
@@ -109,13 +111,17 @@ class Run:
         limits: LatencyLimits | None = None,
         price_per_gpu_hour: float | None = None,
         factors: Factors = UNCALIBRATED,
+        policy: Literal["fcfs", "priority"] = "fcfs",
+        long_prefill_token_threshold: int = 0,
     ) -> None:
         if price_per_gpu_hour is not None and not 0 < price_per_gpu_hour < math.inf:
             raise DeploymentError(
                 f"price_per_gpu_hour is {shown(price_per_gpu_hour)}; give USD above 0"
             )
         self._fit = result
-        self.config = scheduler_config(result)
+        self.config = scheduler_config(
+            result, policy=policy, long_prefill_token_threshold=long_prefill_token_threshold
+        )
         self._cost = step_cost(result, factors)
         copies = self._cost.terms.replicas * self._cost.terms.layout.data_parallel_size
         if copies > 1:

@@ -1,0 +1,99 @@
+"""A run as a trace that Perfetto and Chrome show: steps, requests, queue and KV pool.
+
+The form is Chrome's "Trace Event Format" (JSON object form): complete events (``X``) for steps,
+nestable asynchronous ones (``b``, ``e``) for requests, counters (``C``); times in microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Final
+
+from tokenroom.errors import TokenroomError, shown
+from tokenroom.serving.record import RequestRecord, StepRecord
+
+_ENGINE: Final = 1
+_REQUESTS: Final = 2
+
+
+@contextmanager
+def timeline_file(path: Path) -> Iterator[TimelineWriter]:
+    """What writes a run to a file as it goes; the file is whole however the run ends.
+
+    Raises:
+        TokenroomError: The suffix is not .json.
+        OSError: It cannot be written.
+    """
+    if path.suffix.lower() != ".json":
+        raise TokenroomError(
+            f"the timeline {shown(path.name)} ends in {shown(path.suffix)}; it may end in .json"
+        )
+    with path.open("w", encoding="utf-8") as file:
+        file.write('{"displayTimeUnit":"ms","traceEvents":[')
+        try:
+            yield TimelineWriter(file)
+        finally:
+            file.write("\n]}\n")
+
+
+class TimelineWriter:
+    """Events of a run, written as they happen."""
+
+    __slots__ = ("_counts", "_file", "_separator")
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self._separator = "\n"
+        self._counts: dict[str, int] = {}
+        for process, name in ((_ENGINE, "engine"), (_REQUESTS, "requests")):
+            self._write({"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}})
+
+    def step(self, step: StepRecord) -> None:
+        """Write a step, and the counts that it changed."""
+        start = _microseconds(step.start_seconds)
+        self._write(
+            {
+                "ph": "X",
+                "pid": _ENGINE,
+                "tid": 1,
+                "name": "step",
+                "ts": start,
+                "dur": round(_microseconds(step.end_seconds) - start, 3),
+                "args": {"tokens": step.tokens, "requests": step.sequences},
+            }
+        )
+        for name in ("running", "waiting", "used_blocks"):
+            count = getattr(step, name)
+            if self._counts.get(name) != count:
+                self._counts[name] = count
+                self._write(
+                    {"ph": "C", "pid": _ENGINE, "name": name, "ts": start, "args": {name: count}}
+                )
+
+    def request(self, record: RequestRecord) -> None:
+        """Write a request that has ended: its wait, its prompt and its answer."""
+        if record.refused is not None:
+            return
+        times = (
+            record.arrival_seconds,
+            record.scheduled_seconds,
+            record.first_token_seconds,
+            record.finish_seconds,
+        )
+        lengths = {"prompt_tokens": record.prompt_tokens, "output_tokens": record.output_tokens}
+        for at, name in enumerate(("waiting", "prompt", "answer")):
+            event = {"cat": "request", "id": record.id, "pid": _REQUESTS, "tid": 1, "name": name}
+            start, end = _microseconds(times[at]), _microseconds(times[at + 1])
+            self._write({"ph": "b", **event, "ts": start, "args": lengths})
+            self._write({"ph": "e", **event, "ts": end})
+
+    def _write(self, event: dict[str, Any]) -> None:
+        self._file.write(self._separator + json.dumps(event, separators=(",", ":")))
+        self._separator = ",\n"
+
+
+def _microseconds(seconds: float) -> float:
+    return round(seconds * 1e6, 3)
