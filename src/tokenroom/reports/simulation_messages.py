@@ -107,7 +107,7 @@ SIMULATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "Latency (logarithmic); dashed: the promises",
         "延迟（对数坐标）；虚线为目标",
     ),
-    "simulate.plot.held": ("dark: held by requests", "深色：请求占用"),
+    "simulate.plot.held": ("(dark: held)", "（深色：已占用）"),
     "simulate.plot.hours": ("Time (hours)", "时间（小时）"),
     "simulate.plot.minutes": ("Time (minutes)", "时间（分钟）"),
     "simulate.plot.seconds": ("Time (seconds)", "时间（秒）"),

@@ -157,7 +157,7 @@ def _draw_memory(axes: Axes, xs: Sequence[float], done: Simulation, language: La
         color = ACCENT if segment.kind == "kv" else INK
         label = f"{segment.label}  {format_gib(segment.num_bytes)}"
         if segment.kind == "kv":
-            label += f"\n{message('simulate.plot.held', language)}"
+            label += f" {message('simulate.plot.held', language)}"
         labels.append((bottom + height / 2, label, color))
         bottom += height
     capacity = bar.capacity_bytes / GIB
