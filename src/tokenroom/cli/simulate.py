@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tokenroom.cli.options import (
+    COUNT,
+    NUMBER,
     SECONDS,
     TOKENS,
     Quantity,
+    SectionedCommand,
     gpu_file_option,
     json_option,
     language_option,
@@ -37,8 +40,27 @@ _INTERRUPTED: Final = 128 + 2
 _TOLD_EVERY_SECONDS: Final = 0.5
 
 
+class _SimulateCommand(SectionedCommand):
+    sections: Mapping[str, tuple[str, ...]] = {
+        "Workload": (
+            *("trace", "workload", "limit", "window", "time_scale", "draws_seed", "form"),
+            *("columns", "skip_bad"),
+        ),
+        "Hardware": ("gpu", "gpus", "gpu_memory", "used", "gpu_file"),
+        "Calibration": ("profile_name", "profile_file"),
+        "Model": ("weights", "dtype", "assume_architecture", "revision", "offline"),
+        "Engine": (
+            *("engine", "tp", "pp", "dp", "ep", "kv", "context", "util", "max_num_seqs"),
+            *("max_num_batched_tokens", "block_size", "kv_cache_memory", "enforce_eager"),
+            *("scheduling_policy", "long_prefill_token_threshold", "from_file", "service"),
+            "assignments",
+        ),
+    }
+
+
 @click.command(
     "simulate",
+    cls=_SimulateCommand,
     context_settings={"max_content_width": 100},
     epilog="As in: tokenroom simulate llama-3.1-8b --gpu h100 --workload chat:rate=5; after -- "
     "comes an engine's own command: tokenroom simulate --gpu h100 --trace trace.csv -- vllm serve "
@@ -49,12 +71,12 @@ _TOLD_EVERY_SECONDS: Final = 0.5
 @click.option(
     "--workload", help="A drawn workload, as poisson:rate=5,input=1024,output=256 or a preset."
 )
-@click.option("--limit", type=int, help="Only the first so many requests.")
+@click.option("--limit", type=COUNT, help="Only the first so many requests.")
 @click.option("--window", help="Only requests that arrive in it, as 10m..20m.")
 @click.option(
-    "--time-scale", type=float, help="Multiply all times of arrival by it: 0.5 doubles the rate."
+    "--time-scale", type=NUMBER, help="Multiply all times of arrival by it: 0.5 doubles the rate."
 )
-@click.option("--seed", "draws_seed", type=int, help="Seed of a drawn workload.")
+@click.option("--seed", "draws_seed", type=COUNT, help="Seed of a drawn workload.")
 @click.option("--format", "form", help="The trace's format, where its content does not tell it.")
 @click.option("--columns", help="Names of the trace's columns, as arrival=ts:ms,input=in,output=n.")
 @click.option("--skip-bad", is_flag=True, help="Leave rows of the trace out that are no requests.")
@@ -63,10 +85,10 @@ _TOLD_EVERY_SECONDS: Final = 0.5
 @click.option(
     "--goodput",
     "wanted_share",
-    type=float,
+    type=NUMBER,
     help="Share of all requests, 0 to 1, that has to keep them: exit code 1 if fewer do.",
 )
-@click.option("--price", type=float, help="USD of one GPU for an hour.")
+@click.option("--price", type=NUMBER, help="USD of one GPU for an hour.")
 @click.option(
     "--requests",
     "requests_file",
@@ -85,10 +107,10 @@ _TOLD_EVERY_SECONDS: Final = 0.5
     help="Draw memory, queue and latencies to FILE (png, svg, pdf).",
 )
 @click.option("--gpu", help="GPU: a name such as h100, l40s, 4090 (see: tokenroom gpus).")
-@click.option("--gpus", type=int, help="How many GPUs; as many as the parallel sizes need.")
-@click.option("--tp", type=int, help="Tensor-parallel size.")
-@click.option("--pp", type=int, help="Pipeline-parallel size (only 1 is simulated).")
-@click.option("--dp", type=int, help="Data-parallel size (only 1 is simulated).")
+@click.option("--gpus", type=COUNT, help="How many GPUs; as many as the parallel sizes need.")
+@click.option("--tp", type=COUNT, help="Tensor-parallel size.")
+@click.option("--pp", type=COUNT, help="Pipeline-parallel size (only 1 is simulated).")
+@click.option("--dp", type=COUNT, help="Data-parallel size (only 1 is simulated).")
 @click.option("--ep", is_flag=True, default=None, help="Expert parallelism.")
 @click.option("--gpu-memory", type=_SIZE, help="Memory of a GPU instead of its own, as 96GiB.")
 @click.option("--used", type=_SIZE, help="Memory that other processes hold on each GPU.")
@@ -96,11 +118,11 @@ _TOLD_EVERY_SECONDS: Final = 0.5
 @click.option("--weights", help="What if the weights were fp8, int8, awq, gptq, nvfp4, ...")
 @click.option("--kv", help="KV cache type, as fp8.")
 @click.option("--context", type=TOKENS, help="max_model_len, as 32k (k is 1024).")
-@click.option("--util", type=float, help="gpu_memory_utilization, 0 to 1.")
-@click.option("--max-num-seqs", type=int, help="Requests in a step.")
+@click.option("--util", type=NUMBER, help="gpu_memory_utilization, 0 to 1.")
+@click.option("--max-num-seqs", type=COUNT, help="Requests in a step.")
 @click.option("--max-num-batched-tokens", type=TOKENS, help="Token budget of a step.")
 @click.option("--dtype", help="Type the model runs in, as bfloat16.")
-@click.option("--block-size", type=int, help="Tokens of a KV block.")
+@click.option("--block-size", type=COUNT, help="Tokens of a KV block.")
 @click.option("--kv-cache-memory", type=_SIZE, help="KV pool of this size, utilisation ignored.")
 @click.option("--enforce-eager", is_flag=True, default=None, help="No CUDA graphs.")
 @click.option(
@@ -112,7 +134,7 @@ _TOLD_EVERY_SECONDS: Final = 0.5
 )
 @click.option(
     "--long-prefill-token-threshold",
-    type=int,
+    type=COUNT,
     default=0,
     help="vLLM's --long-prefill-token-threshold.",
 )
