@@ -223,3 +223,18 @@ def test_an_engines_own_command_is_served_and_says_what_it_left_out(
     found = json.loads(asked(capsys, *words)[0])
     assert found["scheduler"]["max_model_len"] == 4096
     assert "--scheduling-policy" in found["warnings"][0]
+
+
+def test_a_calibrated_machine_serves_in_its_own_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    bench = Path(__file__).parents[1] / "fixtures/benchmarks/vllm_0.33.json"
+    deployment = ("--gpu", "h100", "--context", "16k")
+    assert main(["calibrate", "--from", str(bench), *deployment, "--name", "mybox"]) == 0
+    capsys.readouterr()
+    words = ("llama-3.1-8b-instruct", *deployment, "--workload", SMALL)
+    own = asked(capsys, *words, "--json", "--profile", "mybox")
+    assert "mybox" in own[1]
+    usual = read(capsys, *words)["latency"]["tpot"]["mean_seconds"]
+    assert json.loads(own[0])["latency"]["tpot"]["mean_seconds"] != usual
