@@ -13,9 +13,11 @@ import { Menu } from "./Menu";
 import type { OperatorStep } from "./operators";
 import { AccuracyPanel, Changes, Engines, Growth, SpeedPanel, speedBody } from "./panels";
 import { Paste } from "./Paste";
-import { addressOf, bodyOf, changed, type Language, type Question, questionOf, withSettings } from "./question";
+import { addressOf, bodyOf, changed, type Language, type Question, questionOf, TABS, unreadLines, withSettings } from "./question";
+import { remember, remembered } from "./remembered";
 import { roundNumbers, Slider } from "./Slider";
 import { Tabs } from "./Tabs";
+import { Text } from "./Text";
 import { named, sayIn } from "./words";
 
 const CONTEXTS = roundNumbers(512, 2 ** 20);
@@ -23,7 +25,6 @@ const LENGTHS = roundNumbers(16, 2 ** 18);
 const COUNTS = roundNumbers(1, 1024);
 const GPU_COUNTS = [1, 2, 4, 8, 16, 32];
 const CACHES = ["fp8", "fp8_e5m2", "int8"];
-const TABS = ["growth", "speed", "changes", "engines", "accuracy"] as const;
 const MAX_FILE_BYTES = 12 * 2 ** 20;
 const SPEED_DELAY = 30;
 
@@ -43,27 +44,40 @@ export function App({ first }: { first: Question }) {
   const [pasteRefusal, setPasteRefusal] = useState("");
   const [pasted, setPasted] = useState("");
   const [told, setTold] = useState<string[]>([]);
+  const [opened] = useState(Boolean(first.settings || first.util || first.price));
   const [copied, setCopied] = useState("");
   const say = useMemo(() => sayIn(question.language), [question.language]);
-  const change = useCallback((part: Partial<Question>) => setQuestion((old) => changed(old, part)), []);
+  const reading = useRef(0);
+  const [isReading, setIsReading] = useState(false);
+  const step = useRef(false);
+  const change = useCallback((part: Partial<Question>) => {
+    reading.current++; // what is being read would overwrite it
+    setIsReading(false);
+    setQuestion((old) => changed(old, part));
+  }, []);
+  /** A change that "back" undoes. */
+  const leap = useCallback((part: Partial<Question>) => {
+    step.current = true;
+    change(part);
+  }, []);
 
   const body = bodyOf(question);
   const key = JSON.stringify(body);
   const unreachable = say("unreachable");
-  const { answer: fit, refusal, busy } = useAnswer(key, (signal) => ask<Fit>("fit", body, signal), { unreachable });
+  const { answer: fit, refusal, busy, stale } = useAnswer(key, (signal) => ask<Fit>("fit", body, signal), { unreachable });
   const speedKey = JSON.stringify(speedBody(question));
-  const { answer: speedAnswer, refusal: speedRefusal } = useAnswer(
+  const { answer: speedAnswer, refusal: speedRefusal, stale: speedStale } = useAnswer(
     fit && fit.verdict !== "does_not_fit" ? speedKey : "",
     (signal) => ask<Speed>("speed", speedBody(question), signal),
     { delay: SPEED_DELAY, unreachable },
   );
   const speed = fit && fit.verdict !== "does_not_fit" && speedAnswer?.ttft_seconds ? speedAnswer : null;
-  const notes = fit ? [...told, ...(fit.remarks ?? []), ...fit.warnings, ...fit.command_notes, ...(speed?.warnings ?? [])] : [];
+  const notes = fit ? [...(fit.remarks ?? []), ...fit.warnings, ...fit.command_notes, ...(speed?.warnings ?? [])] : [];
 
-  useAddress(question, setQuestion);
+  useAddress(question, setQuestion, step);
   useEffect(() => {
     document.documentElement.lang = question.language === "zh" ? "zh-CN" : "en";
-    localStorage.setItem("tokenroom.language", question.language);
+    remember("language", question.language);
   }, [question.language]);
   const wantLists = useCallback(() => {
     catalogues().then(setLists, () => undefined);
@@ -74,16 +88,23 @@ export function App({ first }: { first: Question }) {
 
   const take = async (text: string, service = "") => {
     setPasted(text);
+    setIsReading(true);
+    const mine = ++reading.current;
     try {
-      const asked = { text, gpu: question.gpu, language: question.language };
-      const read = await ask<ReadText>("read", service ? { ...asked, service } : asked);
+      const { gpu, model, language } = question;
+      const asked = { text, gpu, language, ...(model ? { model } : {}), ...(service ? { service } : {}) };
+      const read = await ask<ReadText>("read", asked);
+      if (mine !== reading.current) return;
       const { notes = [], context, read: _, ...fields } = read.question;
       const cleared = { config: "", command: "", settings: "", weights: "", kv: "", util: "", version: "" };
-      change({ ...cleared, ...fields, ...(context ? { context } : {}) });
+      leap({ ...cleared, ...fields, ...(context ? { context } : {}) });
       setTold(notes);
       setPasting(false);
       setPasteRefusal("");
+      focusOn(".paste-button");
     } catch (error) {
+      if (mine !== reading.current) return;
+      setIsReading(false);
       setPasteRefusal(error instanceof Refusal ? error.message : unreachable);
       setPasting(true);
     }
@@ -102,14 +123,15 @@ export function App({ first }: { first: Question }) {
   const options = useOptions(lists);
   const titles = Object.fromEntries((lists?.engines ?? []).map((engine) => [engine.name, engine.title]));
   const copy = async (what: string, text: string) => {
-    await navigator.clipboard.writeText(text);
+    if (!(await copyText(text))) return;
     setCopied(what);
     setTimeout(() => setCopied(""), 1600);
   };
   const apply = (wanted: Change) => {
     const { max_model_len, context_length, max_seq_len, n_ctx, tensor_parallel_size, ...rest } = wanted.settings;
     const length = max_model_len ?? context_length ?? max_seq_len ?? n_ctx;
-    change({
+    focusOn(".verdict strong");
+    leap({
       gpus: wanted.gpus,
       ...(typeof length === "number" ? { context: length } : {}),
       ...(wanted.weights ? { weights: wanted.weights } : {}),
@@ -136,7 +158,7 @@ export function App({ first }: { first: Question }) {
           <button type="button" class="quiet" onClick={() => copy("link", location.href)}>
             {copied === "link" ? say("copied") : say("share")}
           </button>
-          <Menu label={say("exportAs")}>
+          <Menu label={say("exportAs")} disabled={!fit || stale || speedStale || refusal !== ""}>
             {fit && (
               <>
                 <button type="button" onClick={() => download(fileName(fit, "json"), new Blob([JSON.stringify({ fit, speed }, null, 2)], { type: "application/json" }))}>{say("asJson")}</button>
@@ -162,7 +184,7 @@ export function App({ first }: { first: Question }) {
             hint={say("modelHint")}
             nothing={say("none")}
             onOpen={wantLists}
-            onChoose={(model) => change({ model, config: "", command: "" })}
+            onChoose={(model) => leap({ model, config: "", command: "" })}
             onType={nameModel}
             onPaste={(text) => {
               if (!isNoName(text)) return false;
@@ -202,19 +224,22 @@ export function App({ first }: { first: Question }) {
             <Select label={say("weights")} value={question.weights} options={["", ...(lists?.layouts ?? (question.weights ? [question.weights] : []))]} shown={(name) => name || say("asStored")} onChange={(weights) => change({ weights })} />
             <Select label={say("kv")} value={question.kv} options={["", ...CACHES, ...(question.kv && !CACHES.includes(question.kv) ? [question.kv] : [])]} shown={(name) => name || say("automatic")} onChange={(kv) => change({ kv })} />
           </div>
-          <details open={Boolean(question.settings || question.util || question.price)}>
+          <details open={opened}>
             <summary>{say("more")}</summary>
             <div class="row">
-              <Text label={say("util")} value={question.util} hint={shareOf(fit)} onChange={(util) => change({ util: Number(util) > 0 ? util : "" })} />
-              <Text label={say("price")} value={question.price} hint="2.50" onChange={(price) => change({ price: Number(price) > 0 ? price : "" })} />
+              <Text label={say("util")} value={question.util} hint={shareOf(fit)} invalid={question.util && !(Number(question.util) > 0 && Number(question.util) <= 1) ? say("invalidShare") : ""} onChange={(util) => change({ util })} />
+              <Text label={say("price")} value={question.price} hint="2.50" invalid={question.price && !(Number(question.price) > 0) ? say("invalidPrice") : ""} onChange={(price) => change({ price })} />
             </div>
-            <label class="field">
-              <span>{say("settingsHint")}</span>
-              <textarea rows={3} spellcheck={false} value={question.settings} onChange={(event) => change({ settings: event.currentTarget.value })} />
-            </label>
+            <Text
+              label={say("settingsHint")}
+              rows={3}
+              value={question.settings}
+              invalid={unreadLines(question.settings).map((line) => `${say("unread")}: ${line}`).join("; ")}
+              onChange={(settings) => change({ settings })}
+            />
           </details>
         </form>
-        <main id="answer" aria-label={say("answer")} aria-busy={busy}>
+        <main id="answer" class={stale ? "stale" : ""} aria-label={say("answer")} aria-busy={busy}>
           <div class={`verdict verdict-${refusal ? "refused" : (fit?.verdict ?? "none")}`} role="status">
             {refusal ? (
               <>
@@ -223,7 +248,7 @@ export function App({ first }: { first: Question }) {
               </>
             ) : fit ? (
               <>
-                <strong>{named(say, fit.verdict)}</strong>
+                <strong tabIndex={-1}>{named(say, fit.verdict)}</strong>
                 <p>
                   {fit.reason ?? (
                     <>
@@ -242,13 +267,18 @@ export function App({ first }: { first: Question }) {
           {fit && !refusal && (
             <>
               <MemoryBar fit={fit} say={say} onExplain={setExplained} />
-              <Figures fit={fit} speed={speed} speedRefusal={fit.verdict === "does_not_fit" ? "" : speedRefusal || (speedAnswer?.reason ?? "")} say={say} onExplain={setExplained} />
-              {fit.command && (
+              <Figures fit={fit} speed={speed} speedStale={speedStale} speedRefusal={fit.verdict === "does_not_fit" ? "" : speedRefusal || (speedAnswer?.reason ?? "")} say={say} onExplain={setExplained} />
+              {fit.command && fit.verdict !== "does_not_fit" && (
                 <div class="launch">
                   <span class="label">{say("launch")}</span>
                   <code tabIndex={0}>{fit.command}</code>
-                  <button type="button" onClick={() => copy("command", fit.command ?? "")}>{copied === "command" ? say("copied") : say("copy")}</button>
+                  <button type="button" disabled={stale} onClick={() => copy("command", fit.command ?? "")}>{copied === "command" ? say("copied") : say("copy")}</button>
                 </div>
+              )}
+              {told.length > 0 && (
+                <ul class="told" role="status">
+                  {told.map((text) => <li key={text}>{text}</li>)}
+                </ul>
               )}
               {notes.length > 0 && (
                 <details class="notes">
@@ -258,7 +288,7 @@ export function App({ first }: { first: Question }) {
                   </ul>
                 </details>
               )}
-              <Tabs tabs={TABS.map((id) => ({ id, label: say(`tab_${id}`) }))} chosen={question.tab} label={say("answer")} onChoose={(tab) => change({ tab })}>
+              <Tabs tabs={TABS.map((id) => ({ id, label: say(`tab_${id}`) }))} chosen={question.tab} label={say("answer")} onChoose={(tab) => leap({ tab })}>
                 {question.tab === "growth" && <Growth question={question} fit={fit} say={say} />}
                 {question.tab === "speed" && <SpeedPanel question={question} fit={fit} say={say} onChange={change} />}
                 {question.tab === "changes" && <Changes question={question} fit={fit} say={say} onApply={apply} />}
@@ -270,7 +300,7 @@ export function App({ first }: { first: Question }) {
         </main>
       </div>
       {explained && fit && <Explaining fit={fit} question={question} wanted={explained} say={say} onClose={() => setExplained("")} />}
-      {pasting && <Paste say={say} first={pasted} refusal={pasteRefusal} onText={take} onClose={() => setPasting(false)} />}
+      {pasting && <Paste say={say} first={pasted} refusal={pasteRefusal} onText={take} onClose={() => { reading.current++; setIsReading(false); setPasting(false); }} busy={isReading} />}
     </>
   );
 }
@@ -282,21 +312,44 @@ function Explaining(props: { fit: Fit; question: Question; wanted: string; say: 
   const speed = { ...speedBody(question), explain: true };
   const { answer: steps } = useAnswer(
     props.wanted === "speed" ? JSON.stringify(speed) : "",
-    (signal) => ask<{ prefill: OperatorStep; decode: OperatorStep }>("speed", speed, signal),
+    (signal) => ask<Speed & { prefill: OperatorStep; decode: OperatorStep }>("speed", speed, signal),
     { unreachable: say("unreachable") },
   );
   const named = steps && [{ ...steps.decode, name: "decode" }, { ...steps.prefill, name: "prefill" }];
-  return <Explain fit={props.fit} lines={answer?.explain ?? null} steps={named} wanted={props.wanted} say={say} onClose={props.onClose} />;
+  return <Explain fit={props.fit} speed={steps} lines={answer?.explain ?? null} steps={named} wanted={props.wanted} say={say} onClose={props.onClose} />;
+}
+
+/** Whether the text is in the clipboard now; pages of plain http may only copy what is selected. */
+async function copyText(text: string): Promise<boolean> {
+  if (navigator.clipboard) {
+    await navigator.clipboard.writeText(text);
+    return true;
+  }
+  const field = document.createElement("textarea");
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const copied = document.execCommand("copy");
+  field.remove();
+  return copied;
+}
+
+/** Where the keyboard goes on after something that leaves it nowhere. */
+function focusOn(selector: string): void {
+  setTimeout(() => document.querySelector<HTMLElement>(selector)?.focus());
 }
 
 /** The question in the address, both ways: written after it settles, read on back and forward. */
-function useAddress(question: Question, setQuestion: (question: Question) => void): void {
+function useAddress(question: Question, setQuestion: (question: Question) => void, step: { current: boolean }): void {
   const mine = useRef("");
   useEffect(() => {
     const timer = setTimeout(async () => {
       const address = await addressOf(question, new URL(location.href));
       mine.current = address.href;
-      if (address.href !== location.href) history.replaceState(null, "", address);
+      if (address.href === location.href) return;
+      if (step.current) history.pushState(null, "", address);
+      else history.replaceState(null, "", address);
+      step.current = false;
     }, 150);
     return () => clearTimeout(timer);
   }, [question]);
@@ -390,20 +443,11 @@ function Select({ label, value, options, shown = (name) => name, onChange }: Sel
   );
 }
 
-function Text(props: { label: string; value: string; hint: string; onChange: (value: string) => void }) {
-  return (
-    <label class="field">
-      <span>{props.label}</span>
-      <input type="text" value={props.value} placeholder={props.hint} spellcheck={false} onChange={(event) => props.onChange(event.currentTarget.value.trim())} />
-    </label>
-  );
-}
-
 const THEMES = ["system", "light", "dark"] as const;
 
 function ThemeButton({ say }: { say: ReturnType<typeof sayIn> }) {
   const [theme, setTheme] = useState<(typeof THEMES)[number]>(() => {
-    const kept = localStorage.getItem("tokenroom.theme");
+    const kept = remembered("theme");
     return kept === "light" || kept === "dark" ? kept : "system";
   });
   const next = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length] ?? "system";
@@ -415,7 +459,7 @@ function ThemeButton({ say }: { say: ReturnType<typeof sayIn> }) {
         setTheme(next);
         if (next === "system") delete document.documentElement.dataset.theme;
         else document.documentElement.dataset.theme = next;
-        localStorage.setItem("tokenroom.theme", next);
+        remember("theme", next);
       }}
     >
       {say("theme")}: {say(theme)}

@@ -63,7 +63,7 @@ export function Combobox(props: Props) {
       if (!open) return show();
       const step = event.key === "ArrowDown" ? 1 : -1;
       setActive((active + step + found.length) % Math.max(1, found.length));
-    } else if (event.key === "Tab") setText(null);
+    } else if (event.key === "Tab" && text) choose(found[active]);
   };
 
   return (

@@ -1,8 +1,8 @@
 // The ledger line by line: formula, values, source. Opens over the page; Escape closes it.
 
 import { useEffect, useRef } from "preact/hooks";
-import type { Fit, Line } from "./api";
-import { exactly, gib, rough, size } from "./format";
+import type { Fit, Line, Speed } from "./api";
+import { exactly, gib, rough, seconds, size } from "./format";
 import { governing, poolRange } from "./MemoryBar";
 import { named, type Say } from "./words";
 import type { OperatorStep } from "./operators";
@@ -22,6 +22,7 @@ const KEYS: Record<string, string[]> = {
 
 interface Props {
   fit: Fit;
+  speed: Speed | null;
   lines: Line[] | null;
   steps: OperatorStep[] | null;
   wanted: string;
@@ -29,7 +30,7 @@ interface Props {
   onClose: () => void;
 }
 
-export function Explain({ fit, lines, steps, wanted, say, onClose }: Props) {
+export function Explain({ fit, speed, lines, steps, wanted, say, onClose }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     const shown = dialog.current;
@@ -49,6 +50,12 @@ export function Explain({ fit, lines, steps, wanted, say, onClose }: Props) {
         </button>
       </header>
       <div class="lines" tabIndex={0}>
+        {wanted === "speed" && speed && (
+          <>
+            <PartsView label={say("ttft")} parts={speed.ttft_parts} say={say} />
+            <PartsView label={say("tpot")} parts={speed.tpot_parts} say={say} />
+          </>
+        )}
         {wanted === "speed" && steps?.map((step) => <StepTable key={step.name} step={step} say={say} />)}
         {lines?.map((line) => <LineView key={line.key} line={line} say={say} wanted={line === marked && wanted !== "speed"} depth={0} range={line.key === "kv_pool" ? poolRange(fit, governing(fit)) : null} />)}
         {!lines && !steps && <p>{say("working")}</p>}
@@ -103,6 +110,29 @@ function LineView({ line, say, wanted, depth, range }: LineProps) {
   );
 }
 
+/** What a time is the sum of. */
+function PartsView({ label, parts, say }: { label: string; parts: Record<string, number> | null | undefined; say: Say }) {
+  const found = Object.entries(parts ?? {}).filter(([, value]) => value > 0);
+  if (!found.length) return null;
+  const sum = found.reduce((total, [, value]) => total + value, 0);
+  return (
+    <article class="line wanted">
+      <h3>
+        <span>{`${label}, ${say("madeOf")}`}</span>
+        <span class="number">{seconds(sum)}</span>
+      </h3>
+      <dl>
+        {found.map(([name, value]) => (
+          <div key={name}>
+            <dt>{named(say, name)}</dt>
+            <dd class="number">{seconds(value)}</dd>
+          </div>
+        ))}
+      </dl>
+    </article>
+  );
+}
+
 function StepTable({ step, say }: { step: OperatorStep; say: Say }) {
   return (
     <article class="line wanted">
@@ -112,6 +142,17 @@ function StepTable({ step, say }: { step: OperatorStep; say: Say }) {
       </h3>
       <div class="scroll" tabIndex={0}>
         <table>
+          <thead>
+            <tr>
+              <th scope="col">{say("operator")}</th>
+              <th scope="col">{say("time")}</th>
+              <th scope="col">{say("ofStep")}</th>
+              <th scope="col">{say("limitedBy")}</th>
+              <th scope="col">FLOP</th>
+              <th scope="col">B</th>
+              <th scope="col">{say("source")}</th>
+            </tr>
+          </thead>
           <tbody>
             {step.operators.map((operator) => (
               <tr key={operator.name}>

@@ -37,11 +37,13 @@ interface Props {
   fit: Fit;
   speed: Speed | null;
   speedRefusal: string;
+  /** The speed is that of an earlier question. */
+  speedStale: boolean;
   say: Say;
   onExplain: (key: string) => void;
 }
 
-export function Figures({ fit, speed, speedRefusal, say, onExplain }: Props) {
+export function Figures({ fit, speed, speedRefusal, speedStale, say, onExplain }: Props) {
   const range = fit.estimates.kv_pool_tokens;
   const asked = fit.concurrency_asked ?? 1;
   const waiting = Math.max(0, asked - fit.requests_running);
@@ -64,7 +66,7 @@ export function Figures({ fit, speed, speedRefusal, say, onExplain }: Props) {
       />
       <Figure label={say("longest")} value={tokens(fit.max_model_len_that_fits)} note={say("tokensUnit")} title={say("explainHint")} onExplain={() => onExplain("kv_available")} />
       {speed ? (
-        <>
+        <div class={speedStale ? "speed stale" : "speed"} aria-busy={speedStale}>
           <Figure label={say("ttft")} value={seconds(speed.ttft_seconds.value)} note={between(speed.ttft_seconds, seconds)} title={say("explainHint")} onExplain={explainSpeed} />
           <Figure label={say("tpot")} value={speed.tpot_seconds ? seconds(speed.tpot_seconds.value) : "—"} note={speed.tpot_seconds ? between(speed.tpot_seconds, seconds) : ""} title={say("explainHint")} onExplain={explainSpeed} />
           <Figure
@@ -84,7 +86,7 @@ export function Figures({ fit, speed, speedRefusal, say, onExplain }: Props) {
           {speed.usd_per_million_output_tokens && (
             <Figure label={say("cost")} value={`$${rough(speed.usd_per_million_output_tokens.value)}`} note={between(speed.usd_per_million_output_tokens, (value) => `$${rough(value)}`)} title={say("explainHint")} onExplain={explainSpeed} />
           )}
-        </>
+        </div>
       ) : (
         speedRefusal && <Figure label={say("noSpeed")} value="—" note={speedRefusal} />
       )}

@@ -3,7 +3,13 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
-export function Menu({ label, children }: { label: string; children: ComponentChildren }) {
+interface Props {
+  label: string;
+  disabled: boolean;
+  children: ComponentChildren;
+}
+
+export function Menu({ label, disabled, children }: Props) {
   const [open, setOpen] = useState(false);
   const root = useRef<HTMLDivElement>(null);
   useEffect(() => {
@@ -28,11 +34,17 @@ export function Menu({ label, children }: { label: string; children: ComponentCh
         root.current?.querySelector("button")?.focus();
       }}
     >
-      <button type="button" class="quiet" aria-expanded={open} onClick={() => setOpen(!open)}>
+      <button type="button" class="quiet" disabled={disabled} aria-expanded={open} onClick={() => setOpen(!open)}>
         {label}
       </button>
       {open && (
-        <div class="menu-items" onClick={() => setOpen(false)}>
+        <div
+          class="menu-items"
+          onClick={() => {
+            setOpen(false);
+            root.current?.querySelector("button")?.focus();
+          }}
+        >
           {children}
         </div>
       )}

@@ -8,11 +8,12 @@ interface Props {
   /** What was pasted before. */
   first: string;
   refusal: string;
+  busy: boolean;
   onText: (text: string, service: string) => void;
   onClose: () => void;
 }
 
-export function Paste({ say, first, refusal, onText, onClose }: Props) {
+export function Paste({ say, first, refusal, busy, onText, onClose }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
   const [text, setText] = useState(first);
   const [service, setService] = useState("");
@@ -38,8 +39,8 @@ export function Paste({ say, first, refusal, onText, onClose }: Props) {
       )}
       {refusal && <p class="refusal" role="alert">{refusal}</p>}
       <footer>
-        <button type="button" class="primary" disabled={!text.trim()} onClick={() => onText(text, service.trim())}>
-          {say("use")}
+        <button type="button" class="primary" disabled={busy || !text.trim()} onClick={() => onText(text, service.trim())}>
+          {say(busy ? "working" : "use")}
         </button>
       </footer>
     </dialog>

@@ -117,6 +117,8 @@ export interface Speed extends SpeedPoint {
   warnings: string[];
   points?: SpeedPoint[];
   objectives?: Objectives | null;
+  tpot_parts?: Record<string, number> | null;
+  ttft_parts?: Record<string, number> | null;
   tpot_limiter?: string;
 }
 
@@ -245,5 +247,8 @@ export function catalogues(): Promise<Catalogues> {
     fetched<{ gpus: Gpu[] }>("gpus"),
     fetched<Pick<Catalogues, "engines" | "layouts">>("engines"),
   ]).then(([models, gpus, engines]) => ({ ...models, ...gpus, ...engines }));
+  lists.catch(() => {
+    lists = undefined; // the next who wants them asks again
+  });
   return lists;
 }

@@ -9,7 +9,17 @@ export interface Asked<T> {
   /** Why there is none. */
   refusal: string;
   busy: boolean;
+  /** The answer is that of an earlier question. */
+  stale: boolean;
 }
+
+interface State<T> {
+  key: string;
+  answer: T | null;
+  refusal: string;
+}
+
+const RETRY = 3000; // ms until a server that cannot be reached is asked again
 
 /** The answer of `asking` for the question that `key` stands for; an empty key asks nothing. */
 export function useAnswer<T>(
@@ -17,27 +27,30 @@ export function useAnswer<T>(
   asking: (signal: AbortSignal) => Promise<T>,
   { delay = 0, unreachable }: { delay?: number; unreachable: string },
 ): Asked<T> {
-  const [state, setState] = useState<Asked<T>>({ answer: null, refusal: "", busy: true });
+  const [state, setState] = useState<State<T>>({ key: "", answer: null, refusal: "" });
+  const [attempt, setAttempt] = useState(0);
   const latest = useRef(asking);
   latest.current = asking;
   useEffect(() => {
     if (!key) return;
     const control = new AbortController();
-    setState((before) => ({ ...before, busy: true }));
-    const timer = setTimeout(async () => {
+    const again = () => setAttempt((count) => count + 1);
+    let timer = setTimeout(async () => {
       try {
         const answer = await latest.current(control.signal);
-        if (!control.signal.aborted) setState({ answer, refusal: "", busy: false });
+        if (!control.signal.aborted) setState({ key, answer, refusal: "" });
       } catch (error) {
         if (control.signal.aborted) return;
-        const refusal = error instanceof Refusal ? error.message : unreachable;
-        setState({ answer: null, refusal, busy: false });
+        const refused = error instanceof Refusal;
+        setState({ key, answer: null, refusal: refused ? error.message : unreachable });
+        if (!refused) timer = setTimeout(again, RETRY);
       }
     }, delay);
     return () => {
       clearTimeout(timer);
       control.abort();
     };
-  }, [key]);
-  return state;
+  }, [key, attempt]);
+  const stale = key !== "" && state.key !== key;
+  return { answer: state.answer, refusal: state.refusal, busy: stale, stale };
 }

@@ -2,8 +2,9 @@ import "./styles.css";
 import { render } from "preact";
 import { App } from "./App";
 import { type Language, questionOf } from "./question";
+import { remembered } from "./remembered";
 
-const kept = localStorage.getItem("tokenroom.language");
+const kept = remembered("language");
 const preferred: Language = navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en";
 const language = kept === "en" || kept === "zh" ? kept : preferred;
 const root = document.getElementById("page");

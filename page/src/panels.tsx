@@ -6,8 +6,9 @@ import { useAnswer } from "./ask";
 import { useWidth } from "./charts/Chart";
 import { GrowthByConcurrency, GrowthByContext, GrowthLegend } from "./charts/Growth";
 import { Pareto } from "./charts/Pareto";
-import { rough, seconds, tokens, whole } from "./format";
+import { gib, rough, seconds, tokens, whole } from "./format";
 import { bodyOf, type Question } from "./question";
+import { Text } from "./Text";
 import { named, type Say } from "./words";
 
 interface Props {
@@ -31,7 +32,7 @@ export function Growth({ question, fit, say }: Props) {
   const sweep = by === "concurrency" ? concurrencies(fit) : `context=512..${2 ** Math.ceil(Math.log2(longest))}`;
   const body: Record<string, unknown> = { ...bodyOf(question), sweep };
   if (by === "context") delete body.request_tokens;
-  const { answer, refusal } = useAnswer(
+  const { answer, refusal, stale } = useAnswer(
     JSON.stringify(body),
     (signal) => ask<{ points: SweepPoint[]; parameter: string; fit: Fit }>("sweep", body, signal),
     { delay: SETTLED, unreachable: say("unreachable") },
@@ -52,12 +53,45 @@ export function Growth({ question, fit, say }: Props) {
       {by === "concurrency" && <GrowthLegend say={say} />}
       </div>
       {refusal && <p class="refusal">{refusal}</p>}
-      <div ref={place}>
+      <div ref={place} class={stale ? "stale" : ""}>
       {ready && width > 0 && by === "concurrency" && <GrowthByConcurrency fit={answer.fit} points={answer.points} width={width} say={say} />}
       {ready && by === "concurrency" && <p class="caption">{say("growthCaption")}</p>}
+      {ready && <GrowthTable points={answer.points} by={by} say={say} />}
       {ready && width > 0 && by === "context" && <GrowthByContext fit={answer.fit} points={answer.points} width={width} say={say} />}
       </div>
     </>
+  );
+}
+
+function GrowthTable({ points, by, say }: { points: SweepPoint[]; by: "concurrency" | "context"; say: Say }) {
+  return (
+    <details>
+      <summary>{say("numbers")}</summary>
+      <div class="scroll" tabIndex={0}>
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">{say(by)}</th>
+              <th scope="col">{say("running")}</th>
+              <th scope="col">{say("waiting")}</th>
+              <th scope="col">{say("kvUsed")}, GiB</th>
+              <th scope="col">{say("inUse")}</th>
+            </tr>
+          </thead>
+          <tbody>
+            {points.map((point) => (
+              <tr key={point.value}>
+                <th scope="row" class="number">{whole(point.value)}</th>
+                <td class="number">{whole(point.requests_running)}</td>
+                <td class="number">{whole(point.requests_waiting)}</td>
+                <td class="number">{gib(point.kv_used_bytes)}</td>
+                <td class="number">{gib(point.in_use_bytes)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </details>
   );
 }
 
@@ -67,7 +101,7 @@ export function SpeedPanel({ question, fit, say, onChange }: Props & { onChange:
   const [place, width] = useWidth();
   const top = 2 ** Math.ceil(Math.log2(Math.max(16, Math.min(fit.requests_held, 1024), question.concurrency)));
   const body = { ...speedBody(question), sweep: `concurrency=1..${top}` };
-  const { answer, refusal } = useAnswer(
+  const { answer, refusal, stale } = useAnswer(
     JSON.stringify(body),
     (signal) => ask<Speed>("speed", body, signal),
     { delay: SETTLED, unreachable: say("unreachable") },
@@ -78,7 +112,7 @@ export function SpeedPanel({ question, fit, say, onChange }: Props & { onChange:
       <ObjectivesRow question={question} say={say} onChange={onChange} />
       {(refusal || answer?.reason) && <p class="refusal">{refusal || answer?.reason}</p>}
       {!answer && !refusal && <p>{say("working")}</p>}
-      <div ref={place}>
+      <div ref={place} class={stale ? "stale" : ""}>
         {points.length > 0 && width > 0 && <Pareto points={points} asked={question.concurrency} width={width} say={say} />}
       </div>
       {points.length > 0 && (
@@ -95,7 +129,7 @@ export function SpeedPanel({ question, fit, say, onChange }: Props & { onChange:
 function ObjectivesRow({ question, say, onChange }: { question: Question; say: Say; onChange: OnChange }) {
   const { tpot, ttft } = question;
   const body = { ...speedBody(question), ...(tpot ? { tpot } : {}), ...(ttft ? { ttft } : {}) };
-  const { answer, refusal } = useAnswer(
+  const { answer, refusal, stale } = useAnswer(
     tpot || ttft ? JSON.stringify(body) : "",
     (signal) => ask<Speed>("speed", body, signal),
     { delay: SETTLED, unreachable: say("unreachable") },
@@ -104,15 +138,9 @@ function ObjectivesRow({ question, say, onChange }: { question: Question; say: S
   const [missed] = found?.unmet ?? [];
   return (
     <div class="objectives">
-      <label class="field">
-        <span>{say("tpotObjective")}</span>
-        <input type="text" value={tpot} placeholder="50ms" onChange={(event) => onChange({ tpot: event.currentTarget.value.trim() })} />
-      </label>
-      <label class="field">
-        <span>{say("ttftObjective")}</span>
-        <input type="text" value={ttft} placeholder="2s" onChange={(event) => onChange({ ttft: event.currentTarget.value.trim() })} />
-      </label>
-      <p role="status">
+      <Text label={say("tpotObjective")} value={tpot} hint="50ms" onChange={(value) => onChange({ tpot: value })} />
+      <Text label={say("ttftObjective")} value={ttft} hint="2s" onChange={(value) => onChange({ ttft: value })} />
+      <p role="status" class={stale ? "stale" : ""}>
         {refusal && (tpot || ttft) && <span class="refusal">{refusal}</span>}
         {found?.met && (
           <>
@@ -229,13 +257,22 @@ interface Beside {
 
 export function Engines({ question, say, titles }: Props & { titles: Record<string, string> }) {
   const plain = { ...question, command: "", settings: "", util: "", version: "" };
+  const setAside = question.settings || question.util || question.version || question.command;
   const { answer, busy } = useAnswer(
-    JSON.stringify(plain),
-    (signal) => Promise.all(ENGINES.map((engine) => beside(suited(plain, engine), signal))),
+    JSON.stringify(question),
+    (signal) =>
+      Promise.all(
+        ENGINES.map((engine) => beside(engine === question.engine ? question : suited(plain, engine), signal)),
+      ),
     { delay: SETTLED, unreachable: say("unreachable") },
   );
   if (!answer) return <p>{say("working")}</p>;
   return (
+    <>
+    <p class="caption">
+      {say("enginesCaption")}
+      {setAside && ` ${say("enginesAside")}`}
+    </p>
     <div class={busy ? "scroll stale" : "scroll"} tabIndex={0}>
       <table>
         <thead>
@@ -270,6 +307,7 @@ export function Engines({ question, say, titles }: Props & { titles: Record<stri
         </tbody>
       </table>
     </div>
+    </>
   );
 }
 

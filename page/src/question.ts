@@ -56,6 +56,9 @@ const PLAIN: (keyof Question)[] = [
   "model", "gpu", "engine", "version", "weights", "kv", "util", "price", "tpot", "ttft", "settings", "tab",
 ];
 const COUNTS: (keyof Question)[] = ["gpus", "context", "input", "output", "concurrency"];
+/** The sections under the answer. */
+export const TABS = ["growth", "speed", "changes", "engines", "accuracy"] as const;
+
 const MAX_COUNT = 2 ** 30;
 
 /** The question that an address asks; what it does not say is the default. */
@@ -70,6 +73,7 @@ export async function questionOf(address: URL, language: Language): Promise<Ques
     const count = Number(query.get(name));
     if (Number.isInteger(count) && count >= 1 && count <= MAX_COUNT) found[name] = count;
   }
+  if (!TABS.includes(found.tab as (typeof TABS)[number])) found.tab = DEFAULT.tab;
   const asked = query.get("language");
   if (asked === "en" || asked === "zh") found.language = asked;
   const pasted = new URLSearchParams(address.hash.slice(1));
@@ -130,7 +134,8 @@ export function bodyOf(question: Question): Record<string, unknown> {
     body.engine = question.version ? `${question.engine}@${question.version}` : question.engine;
   }
   for (const name of ["weights", "kv"] as const) if (question[name]) body[name] = question[name];
-  if (question.util) body.util = Number(question.util);
+  const share = Number(question.util);
+  if (share > 0 && share <= 1) body.util = share;
   const settings = question.command ? {} : settingsOf(question.settings);
   if (Object.keys(settings).length) body.settings = settings;
   return body;
@@ -151,6 +156,10 @@ export function settingsOf(text: string): Record<string, unknown> {
   }
   return found;
 }
+
+/** Lines that {@link settingsOf} passes over. */
+export const unreadLines = (text: string): string[] =>
+  text.split("\n").filter((line) => line.trim() && line.indexOf("=") < 1);
 
 /** The lines that {@link settingsOf} reads, with further settings put in. */
 export function withSettings(text: string, more: Record<string, unknown>): string {

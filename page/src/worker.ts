@@ -33,6 +33,7 @@ addEventListener("message", async (event: MessageEvent<Asked>) => {
     const answering = await started;
     postMessage(answering(kind, body));
   } catch (error) {
-    postMessage(JSON.stringify({ error: { message: String(error) } }));
+    const message = `Python could not be started in this browser (${error}); load the page again`;
+    postMessage(JSON.stringify({ error: { message } }));
   }
 });

@@ -129,7 +129,7 @@ def test_every_tab_draws(visit: Visit) -> None:
     expect(table).to_contain_text("SGLang")
     expect(table.get_by_role("row")).to_have_count(6)
     page.get_by_role("tab", name="Accuracy").click()
-    expect(page.get_by_role("tabpanel").get_by_role("table")).to_contain_text("vLLM")
+    expect(page.get_by_role("tabpanel").get_by_role("table").first).to_contain_text("vLLM")
 
 
 def test_every_figure_opens_its_formula(visit: Visit) -> None:
@@ -170,6 +170,75 @@ def test_what_is_pasted_is_read(visit: Visit, text: str, shown: str) -> None:
     expect(page.locator(".verdict b")).to_be_visible()
     visit.settled()
     assert verdict(page) == said
+
+
+def test_an_old_answer_is_never_shown_as_the_new_one(visit: Visit) -> None:
+    page = visit.go()
+    page.wait_for_selector(".figure:has-text('First token')")
+    slow = "setTimeout(resolve, 1500, fetch0(...args))"
+    page.evaluate(
+        f"""() => {{
+            const fetch0 = window.fetch;
+            window.fetch = (...args) => new Promise(resolve => {slow});
+        }}"""
+    )
+    page.get_by_label("Count").select_option("8")
+    page.wait_for_timeout(400)
+    assert page.locator("main.stale").count() == 1
+    assert page.get_by_role("button", name="Export").is_disabled()
+    assert page.get_by_role("button", name="Copy", exact=True).is_disabled()
+    assert page.locator(".speed.stale").count() == 1
+    page.wait_for_selector("main:not(.stale) .speed:not(.stale)", state="attached")
+    assert page.get_by_role("button", name="Export").is_enabled()
+
+
+def test_it_works_where_nothing_may_be_remembered(visit: Visit) -> None:
+    visit.page.add_init_script(
+        "Object.defineProperty(window, 'localStorage', {get() { throw new Error('blocked'); }})"
+    )
+    page = visit.go()
+    assert verdict(page).startswith("Fits")
+
+
+def test_back_undoes_an_applied_change(visit: Visit) -> None:
+    page = visit.go(TOO_LARGE + "&tab=changes")
+    row = page.get_by_role("row", name="--tensor-parallel-size 4")
+    row.first.get_by_role("button", name="Apply").click()
+    visit.settled()
+    assert verdict(page).startswith("Fits")
+    page.wait_for_timeout(400)
+    page.go_back()
+    page.wait_for_timeout(400)
+    visit.settled()
+    assert verdict(page).startswith("Does not fit")
+
+
+def test_what_cannot_be_read_is_said(visit: Visit) -> None:
+    page = visit.go()
+    page.get_by_text("More settings").click()
+    settings = page.get_by_role("textbox", name="One name=value a line")
+    settings.fill("--max-num-seqs 8")
+    settings.blur()
+    expect(page.get_by_role("alert")).to_contain_text("--max-num-seqs 8")
+    settings.fill("max_num_seqs=8")
+    settings.blur()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    settings.fill("")
+    settings.blur()
+    expect(settings).to_be_visible()
+    share = page.get_by_role("textbox", name="GPU share")
+    share.fill("90%")
+    share.blur()
+    expect(page.get_by_role("alert")).to_contain_text("share above 0")
+
+
+def test_a_failed_start_says_so_beside_the_prediction(visit: Visit) -> None:
+    page = visit.go()
+    page.get_by_role("button", name="Paste or drop …").click()
+    failed = LOG.with_name("vllm_failed.log").read_text(encoding="utf-8")
+    page.get_by_role("textbox", name="Paste or drop").fill(failed)
+    page.get_by_role("button", name="Use it").click()
+    expect(page.locator(".told")).to_contain_text("ends in a failure")
 
 
 def test_a_pasted_command_fills_the_fields_which_then_drive_the_answer(visit: Visit) -> None:

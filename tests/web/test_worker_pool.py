@@ -6,8 +6,10 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
+from typing import Any
 
 import pytest
 from pebble import ProcessPool
@@ -16,6 +18,12 @@ from tokenroom.web.worker_pool import PoolLostError, WorkerLostError, Workers
 from tokenroom.web.workers import RefusedQuestionError, answer, new_workers
 
 SWEEP = {"model": "Llama-3.1-8B-Instruct", "gpu": "h100", "sweep": "concurrency=1,2"}
+
+
+def in_own_thread(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine apart from this thread, whose loop a browser's tests may have running."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, work).result()
 
 
 def workers() -> Workers:
@@ -31,7 +39,7 @@ def with_workers(work: Callable[[Workers], Awaitable[None]]) -> None:
         finally:
             await made.stop()
 
-    asyncio.run(whole())
+    in_own_thread(whole())
 
 
 def test_a_worker_killed_at_work_is_told_and_replaced() -> None:
@@ -103,4 +111,4 @@ def test_a_question_cannot_exceed_its_memory() -> None:
         finally:
             await made.stop()
 
-    asyncio.run(work())
+    in_own_thread(work())

@@ -11,6 +11,8 @@ from starlette.responses import JSONResponse, Response
 from tokenroom.errors import shown
 
 _NAME: Final = re.compile(r"[\w-]{1,80}")
+_OF_TYPE: Final = re.compile(r"(constrained-)?(int|str|float|bool)|(dict|list)\[.*\]")
+"""Which of a field's types was tried: of no use to a client."""
 
 
 def refusal(message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
@@ -26,7 +28,7 @@ def field_of(location: Iterable[Any]) -> str:
             continue
         if isinstance(part, int):
             text += f"[{part}]"
-        else:
+        elif not _OF_TYPE.fullmatch(str(part)):
             name = part if _NAME.fullmatch(str(part)) else shown(part)
             text += f".{name}" if text else name
     return text
@@ -34,16 +36,19 @@ def field_of(location: Iterable[Any]) -> str:
 
 def invalid_sentence(errors: Iterable[Mapping[str, Any]]) -> str:
     """One sentence for the first of pydantic's complaints."""
-    first = next(iter(errors))
+    found = list(errors)
+    first = next((error for error in found if error["type"] == "string_too_long"), found[0])
     field = field_of(first["loc"])
     kind = first["type"]
     if kind == "extra_forbidden":
         return f"{field} is no field of this question; GET /openapi.json lists them"
     if kind == "missing":
-        return f"{field or 'the body'} is missing"
+        return f"{field} is missing" if field else "the body is missing; send a JSON object"
     if kind == "json_invalid":
         return "the body is no JSON"
-    said = str(first["msg"]).removeprefix("Value error, ").replace("Input should", "it should")
     if kind == "value_error":
-        return said
-    return f"{field or 'the body'} is {shown(first.get('input'))}; {said}"
+        return str(first["msg"]).removeprefix("Value error, ")
+    if not field:
+        return "the body is no JSON object; send one, with content-type: application/json"
+    said = str(first["msg"]).replace("Input should", "it should")
+    return f"{field} is {shown(first.get('input'))}; {said}"

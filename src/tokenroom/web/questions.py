@@ -183,6 +183,7 @@ class ReadQuestion(_Question):
     text: str = Field(min_length=1, max_length=12 * 2**20)
     service: Name | None = Field(None, description="Which service of a compose file or manifest.")
     gpu: Name | None = Field(None, description="GPU of a log that names none.")
+    model: Name | None = Field(None, description="Model of a log whose own is not known.")
 
 
 class ValidateQuestion(_Question):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +20,10 @@ from tokenroom.engines.registry import (
 from tokenroom.errors import ModelError, RowError, TokenroomError
 from tokenroom.fitting import FitResult
 from tokenroom.hardware.catalogue import find_accelerator, load_catalogue
+from tokenroom.models.quantization.hypothetical import known_layouts
+from tokenroom.units import GIB
+from tokenroom.validation.models import without_layout
+from tokenroom.validation.rows import Row
 from tokenroom.web.answers import ModelFinder
 
 if TYPE_CHECKING:
@@ -36,6 +42,8 @@ _PARALLEL: Final = (
     ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"),
     ("tp_size", "pp_size", "dp_size"),
 )
+_STEERING: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x00")
+"""Colours of a terminal, and what no text holds."""
 _ANY_GPU: Final = "h100"  # how many are needed depends on no property of one
 _LENGTHS: Final = ("max_model_len", "context_length", "max_seq_len", "n_ctx")
 _SHARES: Final = ("gpu_memory_utilization", "mem_fraction_static", "free_gpu_memory_fraction")
@@ -47,7 +55,7 @@ def answer_read(question: ReadQuestion, find: ModelFinder) -> dict[str, Any]:
     Raises:
         TokenroomError: It is none of the three, or names what is not known.
     """
-    text = question.text
+    text = _STEERING.sub("", question.text)
     config = _object(text)
     if config is not None:
         if _NO_CONFIG.isdisjoint(config):
@@ -63,7 +71,7 @@ def answer_read(question: ReadQuestion, find: ModelFinder) -> dict[str, Any]:
         except TokenroomError as error:
             refused = error
     try:
-        return {"kind": "log", "question": _of_log(text, question.gpu, find)}
+        return {"kind": "log", "question": _of_log(text, question, find)}
     except _NoLogError as error:
         if refused is not None and any(name in text for name in program_names()):
             raise refused from None
@@ -99,15 +107,16 @@ def _of_command(text: str, service: str | None, find: ModelFinder) -> dict[str, 
     found, whole = _fields(policy, parsed.settings)
     gpus = policy.place(find_accelerator(_ANY_GPU), parsed.gpus, parsed.settings).count
     _drop_plain_split(found, gpus)
+    model, layout = _file_of_a_known_model(parsed.model)
     question = {
-        "model": parsed.model,
+        "model": model,
         "engine": engine,
         "version": parsed.version or "",
         "gpus": gpus,
         "context": _taken(found, _LENGTHS) or _longest(parsed.model, find),
         "kv": _taken(found, ("kv_cache_dtype",)) or "",
         "util": _written(_taken(found, _SHARES)),
-        "weights": parsed.weights or "",
+        "weights": layout or parsed.weights or "",
         "settings": _lines(found),
         "notes": list(parsed.notes),
     }
@@ -118,7 +127,7 @@ def _of_command(text: str, service: str | None, find: ModelFinder) -> dict[str, 
     return question
 
 
-def _of_log(text: str, gpu: str | None, find: ModelFinder) -> dict[str, Any]:
+def _of_log(text: str, question: ReadQuestion, find: ModelFinder) -> dict[str, Any]:
     from tokenroom.validation.logs.read import read_log
     from tokenroom.validation.prediction import Predictor
 
@@ -129,12 +138,32 @@ def _of_log(text: str, gpu: str | None, find: ModelFinder) -> dict[str, Any]:
             row = read_log(path, load_catalogue())
         except RowError as error:
             raise _NoLogError from error
+    notes = []
     if row.gpu is None:
-        row = replace(row, gpu=gpu)
+        row = replace(row, gpu=question.gpu)
+        notes.append(f"the log names no GPU: {question.gpu} is taken")
     prediction = Predictor(load=find).predict(row)
+    if prediction.result is None and question.model is not None:
+        named = f"its model {row.model}" if row.model is not None else "its model, which it lacks,"
+        notes.append(f"{named} is not known: the log is taken as one of {question.model}")
+        prediction = Predictor(load=find).predict(replace(row, model=question.model))
     if prediction.result is None:
         raise RowError(f"the {row.engine} log was read, but {prediction.reason}")
-    return _question(prediction.result) | {"read": dict(row.reported)}
+    notes += _printed(row, prediction.result)
+    return _question(prediction.result) | {"notes": notes, "read": dict(row.reported)}
+
+
+def _printed(row: Row, result: FitResult) -> Iterator[str]:
+    """What the engine printed, beside what is predicted."""
+    if row.outcome not in (None, "ok"):
+        yield f"the log ends in a failure: {row.error or row.outcome}"
+    tokens = row.reported.get("kv_tokens")
+    if isinstance(tokens, int | float):
+        yield f"the log prints {tokens:,} tokens; {result.plan.kv_pool_tokens:,} are predicted"
+    room = row.reported.get("kv_gib")
+    if isinstance(room, int | float):
+        size = result.governing_stage.kv_pool_bytes / GIB
+        yield f"the log prints {room} GiB for the cache; {size:.2f} are predicted"
 
 
 def _question(result: FitResult) -> dict[str, Any]:
@@ -154,6 +183,15 @@ def _question(result: FitResult) -> dict[str, Any]:
         "weights": "",
         "settings": _lines(found),
     }
+
+
+def _file_of_a_known_model(name: str) -> tuple[str, str]:
+    """A GGUF file's model and layout, as its name tells them; other names as they are."""
+    if not name.endswith(".gguf"):
+        return name, ""
+    base, layouts = without_layout(name.rpartition("/")[2].removesuffix(".gguf"))
+    layout = layouts[0].lower().replace("-", "_") if layouts else ""
+    return (base, layout) if layout in known_layouts() else (name, "")
 
 
 def _drop_plain_split(found: dict[str, Any], gpus: int) -> None:
