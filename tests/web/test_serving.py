@@ -21,7 +21,10 @@ import pytest
 from tokenroom.web.jobs import JobStore
 
 LLAMA = {"model": "Llama-3.1-8B-Instruct", "gpu": "h100"}
-SLOW = {"kind": "sweep", "question": LLAMA | {"sweep": "context=1..20000:11"}}
+SLOW = {
+    "kind": "sweep",
+    "question": LLAMA | {"engine": "llama.cpp", "sweep": "context=1000..20000:10"},
+}
 ENDS_SECONDS = 30
 
 
