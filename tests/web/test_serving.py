@@ -13,12 +13,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
 
 from tokenroom.web.jobs import JobStore
+from tokenroom.web.serving import _Server
 
 LLAMA = {"model": "Llama-3.1-8B-Instruct", "gpu": "h100"}
 SLOW = {
@@ -176,3 +178,24 @@ def test_a_second_server_leaves_alone_what_the_first_works_on(tmp_path: Path) ->
             assert second.end()[0] == 0
         seen = first.ask(f"v1/jobs/{job}")
         assert (seen["state"], seen["attempts"]) == ("running", 1)
+
+
+def test_only_a_connection_without_requests_is_closed() -> None:
+    """One that asks again and again is never, although each look finds it between two requests."""
+    closed: list[str] = []
+
+    def connection(name: str) -> Any:
+        transport = SimpleNamespace(close=lambda: closed.append(name))
+        return SimpleNamespace(cycle=SimpleNamespace(response_complete=True), transport=transport)
+
+    class Hashed(SimpleNamespace):
+        __hash__ = object.__hash__  # type: ignore[assignment]
+
+    busy, idle = (Hashed(**vars(connection(name))) for name in ("busy", "idle"))
+    server = object.__new__(_Server)
+    server.server_state = SimpleNamespace(connections={busy, idle})  # type: ignore[assignment]
+    server._silent = {}
+    for second in range(0, 60, 2):
+        busy.cycle = SimpleNamespace(response_complete=True)
+        server._close_silent(float(second))
+    assert set(closed) == {"idle"}

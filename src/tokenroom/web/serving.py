@@ -91,7 +91,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self.server = server
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._silent: dict[Any, float] = {}
+        self._silent: dict[Any, tuple[Any, float]] = {}
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called at SIGINT and SIGTERM."""
@@ -113,15 +113,20 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _close_silent(self, now: float) -> None:
-        """Close connections on which no request has been under way for long."""
-        silent = {}
+        """Close connections on which no request has been under way for long.
+
+        A request that came and went between two looks shows in the connection's cycle, which is
+        another one then.
+        """
+        silent: dict[Any, tuple[Any, float]] = {}
         for connection in list(self.server_state.connections):
             cycle = getattr(connection, "cycle", None)
             if cycle is not None and not cycle.response_complete:
                 continue
-            silent[connection] = self._silent.get(connection, now)
+            before, since = self._silent.get(connection, (cycle, now))
+            silent[connection] = (cycle, since if before is cycle else now)
             transport = getattr(connection, "transport", None)
-            if now - silent[connection] > _SILENT_SECONDS and transport is not None:
+            if now - silent[connection][1] > _SILENT_SECONDS and transport is not None:
                 transport.close()
         self._silent = silent
 
