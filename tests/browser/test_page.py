@@ -175,12 +175,14 @@ def test_what_is_pasted_is_read(visit: Visit, text: str, shown: str) -> None:
 def test_an_old_answer_is_never_shown_as_the_new_one(visit: Visit) -> None:
     page = visit.go()
     page.wait_for_selector(".figure:has-text('First token')")
-    slow = "setTimeout(resolve, 1500, fetch0(...args))"
     page.evaluate(
-        f"""() => {{
-            const fetch0 = window.fetch;
-            window.fetch = (...args) => new Promise(resolve => {slow});
-        }}"""
+        """() => {
+            const fetched = window.fetch;
+            window.fetch = async (...args) => {
+                await new Promise(resolve => setTimeout(resolve, 1500));
+                return fetched(...args);
+            };
+        }"""
     )
     page.get_by_label("Count").select_option("8")
     page.wait_for_timeout(400)
