@@ -7,7 +7,7 @@ start. It reads no files and prints nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any, NamedTuple, Protocol
@@ -286,6 +286,27 @@ class MemoryPlan(Protocol):
     def explain(self) -> tuple[Line, ...]:
         """The ledger of the governing rank, line by line with formula, values and source."""
         ...
+
+
+def capture_refusal(stages: Sequence[StageMemory]) -> Refusal | None:
+    """Why capturing graphs fails after the pool was taken; None where every stage has the room."""
+    for stage in stages:
+        held = (
+            stage.context_bytes
+            + stage.weights_bytes
+            + stage.buffers_bytes
+            + stage.non_torch.num_bytes
+            + stage.kv_pool_bytes
+            + stage.cuda_graph_actual_bytes
+        )
+        if held > stage.total_bytes:
+            return Refusal(
+                cause="cuda_graphs",
+                phase="graph_capture",
+                needed_bytes=held,
+                available_bytes=stage.total_bytes,
+            )
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from tokenroom.engines.policy import Deployment, Refusal, StageMemory
+from tokenroom.engines.policy import Deployment, Refusal, StageMemory, capture_refusal
 from tokenroom.engines.sglang.plan import StagePools
 from tokenroom.engines.sglang.resolved import ResolvedSettings
 from tokenroom.engines.sglang.stage_pools import pools_of_free
@@ -59,23 +59,7 @@ def refusal_of(
                 "least": f"{static / part.free_before_bytes + 0.001:.3f}",
             },
         )
-    for stage in stages:
-        held = (
-            stage.context_bytes
-            + stage.weights_bytes
-            + stage.buffers_bytes
-            + stage.non_torch.num_bytes
-            + stage.kv_pool_bytes
-            + stage.cuda_graph_actual_bytes
-        )
-        if held > stage.total_bytes:
-            return Refusal(
-                cause="cuda_graphs",
-                phase="graph_capture",
-                needed_bytes=held,
-                available_bytes=stage.total_bytes,
-            )
-    return None
+    return capture_refusal(stages)
 
 
 def _serves(part: StagePools, page_size: int) -> bool:

@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from tokenroom.engines.policy import Deployment, KVGroup, Notice, Refusal, StageMemory
+from tokenroom.engines.policy import (
+    Deployment,
+    KVGroup,
+    Notice,
+    Refusal,
+    StageMemory,
+    capture_refusal,
+)
 from tokenroom.engines.vllm.kv_cache import KVCachePlan, max_model_len_that_fits, plan_kv_cache
 from tokenroom.engines.vllm.kv_pool import PoolLayout
 from tokenroom.engines.vllm.profile_run import decode_peak
@@ -278,23 +285,7 @@ def _refusal(
                 "longest": kv.estimated_max_model_len or 0,
             },
         )
-    for stage in stages:
-        held = (
-            stage.context_bytes
-            + stage.weights_bytes
-            + stage.buffers_bytes
-            + stage.non_torch.num_bytes
-            + stage.kv_pool_bytes
-            + stage.cuda_graph_actual_bytes
-        )
-        if held > stage.total_bytes:
-            return Refusal(
-                cause="cuda_graphs",
-                phase="graph_capture",
-                needed_bytes=held,
-                available_bytes=stage.total_bytes,
-            )
-    return None
+    return capture_refusal(stages)
 
 
 def plan_deployment(deployment: Deployment) -> VLLMPlan:
