@@ -211,7 +211,7 @@ def test_what_the_scheduler_is_told_changes_what_is_served(
     short = read(capsys, *words, "--long-prefill-token-threshold", "256")
     assert short["latency"]["ttft"]["mean_seconds"] != usual["latency"]["ttft"]["mean_seconds"]
     few = read(capsys, *words, "--max-num-seqs", "4")
-    assert (few["running"]["max"], few["scheduler"]["max_num_seqs"]) == (4, 4)
+    assert (few["running"]["max"], few["scheduler"]["settings"]["max_num_seqs"]) == (4, 4)
 
 
 def test_an_engines_own_command_is_served_and_says_what_it_left_out(

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from tokenroom import fit
-from tokenroom.serving.deployment import step_cost
 from tokenroom.serving.scheduler import StepPlan
+from tokenroom.serving.step_cost import step_cost
 from tokenroom.serving.step_table import StepTable
 
 

@@ -128,14 +128,11 @@ class _SimulateCommand(SectionedCommand):
 @click.option(
     "--scheduling-policy",
     type=click.Choice(["fcfs", "priority"]),
-    default="fcfs",
-    show_default=True,
-    help="vLLM's --scheduling-policy.",
+    help="vLLM's --scheduling-policy (fcfs).",
 )
 @click.option(
     "--long-prefill-token-threshold",
     type=COUNT,
-    default=0,
     help="vLLM's --long-prefill-token-threshold.",
 )
 @click.option("--profile", "profile_name", help="A calibration of the machine (see: calibrate).")
@@ -195,7 +192,7 @@ def command(
     if result.plan.refusal is not None:
         return _show_refusal(result, as_json=as_json, language=language)
     run = _run(result, limits, options, language)
-    arrivals = served_workload(options, run.block_tokens)
+    arrivals = served_workload(options, run.engine.block_tokens)
     with ExitStack() as stack:
         hear: list[Callable[[RequestRecord], None]] = [_first_refusals(run, result, language)]
         watch: list[Callable[[StepRecord], None]] = []
@@ -275,8 +272,11 @@ def _run(
         limits=limits,
         price_per_gpu_hour=options["price"],
         factors=factors,
-        policy=options["scheduling_policy"],
-        long_prefill_token_threshold=options["long_prefill_token_threshold"],
+        scheduling={
+            name: options[name]
+            for name in ("scheduling_policy", "long_prefill_token_threshold")
+            if options[name] is not None
+        },
     )
 
 
@@ -337,7 +337,7 @@ def _first_refusals(
         reason = message(
             f"simulate.reason.{record.refused}",
             language,
-            length=run.config.max_model_len,
+            length=run.engine.max_model_len,
             tokens=result.plan.kv_pool_tokens,
         )
         line = message(

@@ -22,18 +22,16 @@ SCHEMA_VERSION: Final = "1.0"
 
 def simulation_json(done: Simulation, workload: str, language: Language) -> dict[str, Any]:
     """What became of a workload."""
-    metrics, config = done.metrics, done.config
-    blocks = config.num_blocks - 1
+    metrics, engine = done.metrics, done.engine
+    blocks = engine.usable_blocks
     return {
         **subject_json(done.fit, SCHEMA_VERSION),
         "scheduler": {
-            "kv_blocks": config.num_blocks,
+            "kv_blocks": blocks,
             "kv_pool_tokens": done.fit.plan.kv_pool_tokens,
-            "max_model_len": config.max_model_len,
-            "max_num_batched_tokens": config.max_num_batched_tokens,
-            "max_num_seqs": config.max_num_seqs,
-            "enable_prefix_caching": config.enable_prefix_caching,
-            "async_scheduling": config.async_scheduling,
+            "max_model_len": engine.max_model_len,
+            "finds_prefixes": engine.finds_prefixes,
+            "settings": dict(engine.settings),
         },
         "workload": workload,
         "interrupted": done.interrupted,

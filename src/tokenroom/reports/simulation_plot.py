@@ -148,7 +148,7 @@ def _draw_memory(axes: Axes, xs: Sequence[float], done: Simulation, language: La
     for segment in bar.segments:
         height = segment.num_bytes / GIB
         if segment.kind == "kv":
-            blocks = done.config.num_blocks - 1
+            blocks = done.engine.usable_blocks
             used = [bottom + height * held / blocks for held in _over_time(done, "used_blocks")]
             axes.fill_between(edge, bottom, bottom + height, color=_UNUSED_POOL, linewidth=0)
             axes.fill_between(xs, bottom, used, step="post", color=ACCENT, linewidth=0)

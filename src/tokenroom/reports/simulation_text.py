@@ -53,7 +53,7 @@ def print_simulation(
         out.print()
         width = duration(metrics.duration_seconds / len(columns))
         out.print(Paragraph(message("simulate.over_time", language, width=width)))
-        out.print(bars(out, columns, highest=done.config.num_blocks - 1), style="cyan")
+        out.print(bars(out, columns, highest=done.engine.usable_blocks), style="cyan")
     if metrics.refused:
         out.print()
         out.print(Paragraph(refused_text(done, language), style="yellow"))
@@ -69,7 +69,7 @@ def simulation_warnings(done: Simulation, language: Language) -> list[str]:
 
 def refused_text(done: Simulation, language: Language) -> str:
     """How many requests were refused, and why."""
-    told = {"length": done.config.max_model_len, "tokens": done.fit.plan.kv_pool_tokens}
+    told = {"length": done.engine.max_model_len, "tokens": done.fit.plan.kv_pool_tokens}
     reasons = [
         message(f"simulate.refused.{why}", language, count=count, **told)
         for why, count in done.refusals.items()
@@ -139,7 +139,7 @@ def _lines(done: Simulation, language: Language, wanted_share: float | None) -> 
         waiting_mean=format_figure(metrics.mean_waiting),
         waiting_most=metrics.max_waiting,
     )
-    blocks = done.config.num_blocks - 1
+    blocks = done.engine.usable_blocks
     yield message(
         "simulate.pool",
         language,
@@ -148,7 +148,7 @@ def _lines(done: Simulation, language: Language, wanted_share: float | None) -> 
         tokens=done.fit.plan.kv_pool_tokens,
         preemptions=metrics.preemptions,
     )
-    if done.config.enable_prefix_caching and done.names_prefixes:
+    if done.engine.finds_prefixes and done.names_prefixes:
         yield message("simulate.hits", language, share=f"{metrics.hit_rate:.1%}")
     if metrics.duration_seconds:
         busy = f"{metrics.busy_seconds / metrics.duration_seconds:.0%}"

@@ -7,18 +7,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Literal
+from types import MappingProxyType
+from typing import Final
 
 from tokenroom.errors import DeploymentError, WorkloadError, shown
 from tokenroom.fitting import FitResult
 from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.serving.arrivals import Arrivals
-from tokenroom.serving.deployment import scheduler_config, step_cost
+from tokenroom.serving.deployments import engine_of
+from tokenroom.serving.deployments.simulated_engine import Scheduling, SimulatedEngine
 from tokenroom.serving.metrics import LatencyLimits, MetricsCollector, Point, ServingMetrics
 from tokenroom.serving.record import Refusal, RequestRecord, StepRecord
 from tokenroom.serving.request import Request
-from tokenroom.serving.schedulers.vllm import VllmScheduler, VllmSchedulerConfig
 from tokenroom.serving.simulator import simulate
+from tokenroom.serving.step_cost import step_cost
 from tokenroom.serving.step_table import StepTable
 
 _PARTS: Final = 4
@@ -33,7 +35,7 @@ class Simulation:
 
     Attributes:
         fit: The deployment.
-        config: Its scheduler's settings.
+        engine: How it is simulated.
         metrics: The figures.
         limits: What requests are promised; None for nothing.
         refusals: Requests that were refused, by reason.
@@ -49,7 +51,7 @@ class Simulation:
     """
 
     fit: FitResult
-    config: VllmSchedulerConfig
+    engine: SimulatedEngine
     metrics: ServingMetrics
     limits: LatencyLimits | None
     refusals: Mapping[Refusal, int]
@@ -96,8 +98,8 @@ class Run:
         limits: What requests are promised; None for nothing.
         price_per_gpu_hour: In USD.
         factors: Those of the machine, where it was calibrated.
-        policy: vLLM's ``--scheduling-policy``.
-        long_prefill_token_threshold: vLLM's setting of that name.
+        scheduling: Settings that change what steps run but no memory, under the engine's names,
+            as vLLM's ``scheduling_policy``.
 
     Raises:
         DeploymentError: It does not start, or is not simulated.
@@ -111,17 +113,14 @@ class Run:
         limits: LatencyLimits | None = None,
         price_per_gpu_hour: float | None = None,
         factors: Factors = UNCALIBRATED,
-        policy: Literal["fcfs", "priority"] = "fcfs",
-        long_prefill_token_threshold: int = 0,
+        scheduling: Scheduling = MappingProxyType({}),
     ) -> None:
         if price_per_gpu_hour is not None and not 0 < price_per_gpu_hour < math.inf:
             raise DeploymentError(
                 f"price_per_gpu_hour is {shown(price_per_gpu_hour)}; give USD above 0"
             )
         self._fit = result
-        self.config = scheduler_config(
-            result, policy=policy, long_prefill_token_threshold=long_prefill_token_threshold
-        )
+        self.engine = engine_of(result, scheduling)
         self._cost = step_cost(result, factors)
         copies = self._cost.terms.replicas * self._cost.terms.layout.data_parallel_size
         if copies > 1:
@@ -129,7 +128,7 @@ class Run:
                 f"the deployment is {copies} data-parallel copies, and one engine is simulated; "
                 "leave the copies out and give it its share of the requests"
             )
-        self._scheduler = VllmScheduler(self.config)
+        self._scheduler = self.engine.new_scheduler()
         self._limits = limits
         self._price = price_per_gpu_hour
         self._collector = MetricsCollector(limits)
@@ -139,12 +138,6 @@ class Run:
         self._names_prefixes = False
         self._open = True
         self._ended = False
-
-    @property
-    def block_tokens(self) -> int:
-        """Tokens in the blocks that requests' ``block_hashes`` are to name."""
-        cache = self._scheduler.kv.prefix_cache
-        return self.config.groups[0].block_tokens if cache is None else cache.hash_block_tokens
 
     def serve(
         self,
@@ -199,7 +192,7 @@ class Run:
             behind = _falls_behind(metrics.timeline, self._last_arrival, self._arrived)
         return Simulation(
             fit=self._fit,
-            config=self.config,
+            engine=self.engine,
             metrics=metrics,
             limits=self._limits,
             refusals=dict(self._refusals),

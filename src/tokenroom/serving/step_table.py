@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from tokenroom.performance.work import StepWork
-from tokenroom.serving.deployment import StepCost
 from tokenroom.serving.scheduler import StepPlan
+from tokenroom.serving.step_cost import StepCost
 
 _LEAST_SPACING: Final = 16
 _PARTS: Final = 16
@@ -14,7 +14,7 @@ _PARTS: Final = 16
 
 
 class StepTable:
-    """What :class:`~.deployment.StepCost` gives, at less work a step.
+    """What :class:`~.step_cost.StepCost` gives, at less work a step.
 
     A step in which every request computes one token is interpolated linearly between two mean
     contexts, computed once for each number of requests; its attention grows with the context

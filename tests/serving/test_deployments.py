@@ -9,12 +9,14 @@ from tokenroom.engines.vllm.settings import SpeculativeSettings
 from tokenroom.errors import DeploymentError
 from tokenroom.performance.load import ttft
 from tokenroom.serving.arrivals import OpenLoop
-from tokenroom.serving.deployment import scheduler_config, step_cost
+from tokenroom.serving.deployments import engine_of
+from tokenroom.serving.deployments.vllm import scheduler_config
 from tokenroom.serving.kv_group import Kind, KvGroup
 from tokenroom.serving.request import Request
 from tokenroom.serving.scheduler import StepPlan
 from tokenroom.serving.schedulers.vllm import VllmScheduler
 from tokenroom.serving.simulator import simulate
+from tokenroom.serving.step_cost import step_cost
 
 FULL = KvGroup(kind=Kind.FULL, block_tokens=16)
 
@@ -107,7 +109,7 @@ def test_a_step_is_counted_by_what_its_requests_compute() -> None:
 def test_what_is_not_simulated_is_refused(settings: dict[str, Any], said: str) -> None:
     model = settings.pop("model", "llama-3.1-8b")
     with pytest.raises(DeploymentError, match=said):
-        scheduler_config(fit(model, "h100", **settings))
+        engine_of(fit(model, "h100", **settings))
 
 
 def test_pipelines_and_drafts_have_no_simulated_steps() -> None:

@@ -1,0 +1,134 @@
+"""vLLM's V1 as the simulator runs it."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any, Final, Literal
+
+from tokenroom.engines.vllm.generation import EngineGeneration
+from tokenroom.engines.vllm.plan import VLLMPlan
+from tokenroom.engines.vllm.rules import version_number
+from tokenroom.errors import DeploymentError
+from tokenroom.fitting import FitResult
+from tokenroom.serving.deployments.simulated_engine import Scheduling, SimulatedEngine, check_names
+from tokenroom.serving.kv_group import Kind, KvGroup
+from tokenroom.serving.schedulers.vllm import VllmScheduler, VllmSchedulerConfig
+
+_KINDS: Final = {
+    "full_attention": Kind.FULL,
+    "mla_attention": Kind.FULL,
+    "sliding_window": Kind.SLIDING_WINDOW,
+    "sliding_window_mla": Kind.SLIDING_WINDOW,
+    "chunked_local_attention": Kind.CHUNKED_LOCAL,
+    "mamba": Kind.MAMBA,
+}
+_SCHEDULING: Final = {
+    "scheduling_policy": "policy",
+    "long_prefill_token_threshold": "long_prefill_token_threshold",
+    "watermark": "watermark",
+}
+
+
+def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngine:
+    """One data-parallel copy of a fitted vLLM deployment.
+
+    ``scheduling`` may hold ``scheduling_policy``, ``long_prefill_token_threshold`` and
+    ``watermark``.
+
+    Raises:
+        DeploymentError: It has a setting of another name, is not served by V1, or has a cache
+            that is not simulated.
+    """
+    check_names(scheduling, _SCHEDULING, "vllm")
+    own: dict[str, Any] = {_SCHEDULING[name]: value for name, value in scheduling.items()}
+    config = scheduler_config(result, **own)
+    return SimulatedEngine(
+        new_scheduler=lambda: VllmScheduler(config),
+        config=config,
+        block_tokens=_named_block_tokens(config),
+        usable_blocks=config.num_blocks - 1,
+        max_model_len=config.max_model_len,
+        finds_prefixes=config.enable_prefix_caching,
+        settings={
+            "max_num_batched_tokens": config.max_num_batched_tokens,
+            "max_num_seqs": config.max_num_seqs,
+            "async_scheduling": config.async_scheduling,
+        },
+    )
+
+
+def scheduler_config(
+    result: FitResult,
+    *,
+    policy: Literal["fcfs", "priority"] = "fcfs",
+    long_prefill_token_threshold: int = 0,
+    watermark: float = 0.0,
+) -> VllmSchedulerConfig:
+    """The scheduler's settings of one data-parallel copy of a fitted vLLM deployment.
+
+    Decisions are those of vLLM 0.32. Of older versions it keeps that prompts were let in chunk by
+    chunk before 0.19 (``scheduler_reserve_full_isl``), and that windows and states were cached
+    everywhere before 0.29 (``prefix_cache_retention_interval``).
+
+    Args:
+        result: The deployment.
+        policy: ``--scheduling-policy``.
+        long_prefill_token_threshold: ``--long-prefill-token-threshold``.
+        watermark: ``--watermark``.
+
+    Raises:
+        DeploymentError: It does not start, is not served by vLLM's V1, or has a cache that is not
+            simulated.
+    """
+    deployment, plan = result.deployment, result.plan
+    assert isinstance(plan, VLLMPlan)
+    resolved = deployment.resolved
+    if resolved.engine is not EngineGeneration.V1:
+        raise DeploymentError("vLLM's V0 engine is not simulated; take a version or model with V1")
+    if resolved.decode_context_parallel_size > 1:
+        raise DeploymentError(
+            f"decode_context_parallel_size is {resolved.decode_context_parallel_size}; context "
+            "parallelism is not simulated, it may be 1"
+        )
+    version = version_number(deployment.version)
+    return VllmSchedulerConfig(
+        num_blocks=plan.kv_blocks,
+        groups=tuple(_group(group.spec, plan.max_model_len) for group in plan.layout.groups),
+        max_model_len=plan.max_model_len,
+        max_num_batched_tokens=resolved.max_num_batched_tokens,
+        max_num_seqs=resolved.max_num_seqs,
+        enable_prefix_caching=resolved.enable_prefix_caching,
+        enable_chunked_prefill=resolved.enable_chunked_prefill,
+        long_prefill_token_threshold=long_prefill_token_threshold,
+        policy=policy,
+        scheduler_reserve_full_isl=version >= (0, 19, 0),
+        watermark=watermark,
+        async_scheduling=resolved.async_scheduling,
+        prefix_cache_retention_interval=0 if version >= (0, 29, 0) else None,
+    )
+
+
+def _named_block_tokens(config: VllmSchedulerConfig) -> int:
+    sizes = [group.block_tokens for group in config.groups]
+    return gcd(*sizes) if config.enable_prefix_caching else sizes[0]
+
+
+def _group(spec: Any, max_model_len: int) -> KvGroup:
+    kind = _KINDS.get(spec.kind)
+    if kind is None:
+        raise DeploymentError(f"the cache of {spec.kind} layers is not simulated")
+    if kind is Kind.MAMBA and spec.cache_mode == "align":
+        if spec.checkpoint_blocks:
+            raise DeploymentError(
+                "states that kernels save inside of a chunk (num_prefill_checkpoint_blocks) are "
+                "not simulated; serve the model with enable_prefix_caching off"
+            )
+        kind = Kind.ALIGNED_MAMBA
+    window = None
+    if kind is Kind.SLIDING_WINDOW:
+        window = spec.window
+    elif kind is Kind.CHUNKED_LOCAL:
+        window = spec.chunk
+    # A state that is not cached stands for the whole context.
+    size = max_model_len if kind is Kind.MAMBA and spec.cache_mode == "none" else spec.block_size
+    return KvGroup(kind=kind, block_tokens=size, window_tokens=window)
