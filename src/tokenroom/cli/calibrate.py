@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokenroom.cli.options import COUNT, TOKENS, gpu_file_option, json_option, language_option
+from tokenroom.cli.deployment_options import deployment_options, words_argument
+from tokenroom.cli.options import (
+    gpu_file_option,
+    json_option,
+    json_schema_option,
+    language_option,
+)
 from tokenroom.errors import CommandLineError
 from tokenroom.reports.messages import Language
 
@@ -29,7 +35,7 @@ _WORTH_SHOWING = 16
     epilog="After -- comes the engine's own command: tokenroom calibrate --from bench.json --name "
     "mybox --gpu h100 -- vllm serve MODEL. Then: tokenroom speed MODEL --gpu h100 --profile mybox",
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[MODEL] [-- COMMAND...]")
+@words_argument
 @click.option(
     "--from",
     "sources",
@@ -46,27 +52,15 @@ _WORTH_SHOWING = 16
     help="Write the profile to FILE instead of the configuration folder (with --show: read it).",
 )
 @click.option("--model", help="The model, when no command is given.")
-@click.option("--gpu", help="GPU: a name such as h100, l40s, 4090 (see: tokenroom gpus).")
-@click.option("--gpus", type=COUNT, help="How many GPUs; as many as the parallel sizes need.")
-@click.option("--engine", help="vllm, sglang, tensorrt-llm or llama.cpp, with @VERSION.")
-@click.option("--tp", type=COUNT, help="Tensor-parallel size.")
-@click.option("--pp", type=COUNT, help="Pipeline-parallel size.")
-@click.option("--dp", type=COUNT, help="Data-parallel size.")
-@click.option("--ep", is_flag=True, default=None, help="Expert parallelism.")
-@click.option("--weights", help="Type of the weights, where the model's own files do not say it.")
-@click.option("--kv", help="KV cache type, as fp8.")
-@click.option("--context", type=TOKENS, help="max_model_len, as 32k (k is 1024).")
-@click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Any other setting of the engine under its own name; may be repeated.",
+@deployment_options(
+    *("gpu", "gpus", "engine", "tp", "pp", "dp", "ep", "weights", "kv", "context", "assignments"),
+    engine="vllm, sglang, tensorrt-llm or llama.cpp, with @VERSION.",
+    weights="Type of the weights, where the model's own files do not say it.",
 )
 @click.option("--list", "listing", is_flag=True, help="List the profiles and stop.")
 @click.option("--show", is_flag=True, help="Show the profile of --name (or --profile-file).")
 @click.option("--remove", is_flag=True, help="Remove the profile of --name.")
-@click.option("--json-schema", is_flag=True, help="Print the JSON schema of --json and stop.")
+@json_schema_option
 @json_option
 @gpu_file_option
 @language_option

@@ -2,75 +2,41 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tokenroom.cli.deployment_options import (
+    SECTIONS,
+    check_named,
+    deployment_options,
+    words_argument,
+)
 from tokenroom.cli.options import (
     COUNT,
-    NUMBER,
     TOKENS,
-    Quantity,
     SectionedCommand,
-    gpu_file_option,
     json_option,
+    json_schema_option,
     language_option,
     say_written,
 )
 from tokenroom.cli.question import question
-from tokenroom.errors import CommandLineError, shown
+from tokenroom.errors import CommandLineError
 from tokenroom.reports.messages import Language
-from tokenroom.units import MIB, parse_bytes, parse_rate
 
 if TYPE_CHECKING:
     from tokenroom.fitting import FitResult
 
-_MAX_SECONDS = 86_400
-
-
-def _parse_size(text: str, field: str) -> int:
-    """Bytes of at least a MiB: less is a slip of the unit (``1B`` for a billion)."""
-    num_bytes = parse_bytes(text, field)
-    if num_bytes < MIB:
-        raise CommandLineError(f"{field} is {shown(text)}; give at least 1MiB, such as 4GiB")
-    return num_bytes
-
-
-def _parse_size_or_nothing(text: str, field: str) -> int:
-    return 0 if re.fullmatch(r"\s*0+(\.0*)?\s*[a-zA-Z]{0,3}\s*", text) else _parse_size(text, field)
-
-
-def _parse_seconds(text: str, field: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= _MAX_SECONDS:  # nan, too, fails this
-        raise CommandLineError(
-            f"{field} is {shown(text)}; give seconds above 0 and at most {_MAX_SECONDS:,}"
-        )
-    return seconds
-
-
-_SIZE = Quantity("SIZE", _parse_size)
-_SIZE_OR_NOTHING = Quantity("SIZE", _parse_size_or_nothing)
-_RATE = Quantity("RATE", parse_rate)
-_SECONDS = Quantity("SECONDS", _parse_seconds)
-
 
 class _FitCommand(SectionedCommand):
     sections: Mapping[str, tuple[str, ...]] = {
-        "Hardware": ("gpu", "gpus", "gpu_memory", "bandwidth", "used", "ram", "gpu_file"),
-        "Model": ("weights", "dtype", "assume_architecture", "revision", "offline", "hub_timeout"),
+        "Hardware": SECTIONS["Hardware"],
+        "Model": SECTIONS["Model"],
         "Load": ("context", "concurrency", "request_tokens", "lengths", "seed"),
-        "Engine": (
-            *("engine", "tp", "pp", "dp", "ep", "kv", "util", "max_num_seqs"),
-            *("max_num_batched_tokens", "block_size", "kv_cache_memory", "cpu_offload"),
-            *("enforce_eager", "usage", "from_file", "service", "assignments"),
-        ),
+        "Engine": SECTIONS["Engine"],
     }
 
 
@@ -81,69 +47,24 @@ class _FitCommand(SectionedCommand):
     epilog="After -- comes an engine's own command: tokenroom fit --gpu h100 -- vllm serve MODEL "
     "--max-model-len 32768. Options before it replace what it says.",
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[MODEL] [-- COMMAND...]")
-@click.option("--gpu", help="GPU: a name such as h100, l40s, 4090 (see: tokenroom gpus).")
-@click.option("--gpus", type=COUNT, help="How many GPUs; as many as the parallel sizes need.")
-@click.option("--gpu-memory", type=_SIZE, help="Memory of a GPU that is not listed, as 96GiB.")
-@click.option("--bandwidth", type=_RATE, help="Its memory bandwidth, as 3.35TB/s.")
-@click.option("--used", type=_SIZE_OR_NOTHING, help="Memory that other processes hold on each GPU.")
-@click.option(
-    "--engine", help="vllm (the default), or vllm@0.19.0; others: tensorrt-llm, transformers, ..."
+@words_argument
+@deployment_options(
+    engine="vllm (the default), or vllm@0.19.0; others: tensorrt-llm, transformers, ...",
+    weights="What if the weights were stored as bf16, fp8, fp8_block, int8, awq, gptq, w4a16, nf4, "
+    "mxfp4, nvfp4, q4_k_m, ... (a wrong name lists all).",
+    assignments="Any other setting of the engine under its own name, as --set enable_lora=true; "
+    "may be repeated.",
 )
-@click.option("--tp", type=COUNT, help="Tensor-parallel size.")
-@click.option("--pp", type=COUNT, help="Pipeline-parallel size.")
-@click.option("--dp", type=COUNT, help="Data-parallel size.")
-@click.option("--ep", is_flag=True, default=None, help="Expert parallelism.")
-@click.option("--context", type=TOKENS, help="max_model_len, as 32k (k is 1024).")
 @click.option("--concurrency", type=COUNT, help="Requests wanted at once.")
 @click.option(
     "--request", "request_tokens", type=TOKENS, help="Length of one request; --context by default."
 )
-@click.option(
-    "--weights",
-    help="What if the weights were stored as bf16, fp8, fp8_block, int8, awq, gptq, w4a16, nf4, "
-    "mxfp4, nvfp4, q4_k_m, ... (a wrong name lists all).",
-)
-@click.option("--kv", help="KV cache type, as fp8.")
-@click.option("--util", type=NUMBER, help="gpu_memory_utilization, 0 to 1.")
-@click.option("--dtype", help="Type the model runs in, as bfloat16.")
-@click.option("--max-num-seqs", type=COUNT, help="Requests in a step.")
-@click.option("--max-num-batched-tokens", type=TOKENS, help="Token budget of a step.")
-@click.option("--block-size", type=COUNT, help="Tokens of a KV block.")
-@click.option("--kv-cache-memory", type=_SIZE, help="KV pool of this size, utilisation ignored.")
-@click.option("--cpu-offload", type=_SIZE_OR_NOTHING, help="Weights kept in host memory, a GPU.")
-@click.option("--ram", type=_SIZE, help="Memory of the host, of engines that place parts there.")
-@click.option("--enforce-eager", is_flag=True, default=None, help="No CUDA graphs.")
-@click.option(
-    "--usage",
-    type=click.Choice(["server", "llm"]),
-    help="Defaults of `vllm serve` or of the offline LLM class.",
-)
-@click.option(
-    "--from",
-    "from_file",
-    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    help="A file with the engine's command: shell, docker, compose or Kubernetes (- for stdin).",
-)
-@click.option("--service", help="Which service or container of that file.")
-@click.option("--assume-architecture", help="Read an unknown model_type as this known one.")
-@click.option("--revision", help="Revision on the Hub.")
-@click.option("--offline", is_flag=True, help="Never ask the Hub.")
-@click.option("--hub-timeout", type=_SECONDS, help="Seconds to wait for the Hub.")
 @click.option(
     "--lengths",
     help="Lengths of a workload's requests (contiguous, paged, hybrid): a file of numbers, "
     "lognormal:MEAN,SIGMA or uniform:LOW,HIGH.",
 )
 @click.option("--seed", type=COUNT, help="Seed of drawn lengths.")
-@click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Any other setting of the engine under its own name, as --set enable_lora=true; may be "
-    "repeated.",
-)
 @click.option("--explain", is_flag=True, help="Show each formula with its numbers and source.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw to FILE (png, svg, pdf).")
 @click.option(
@@ -157,9 +78,8 @@ class _FitCommand(SectionedCommand):
     is_flag=True,
     help="Print only the engine's command that starts it, with the files that it reads.",
 )
-@click.option("--json-schema", is_flag=True, help="Print the JSON schema of --json and stop.")
+@json_schema_option
 @json_option
-@gpu_file_option
 @language_option
 def command(
     words: tuple[str, ...],
@@ -187,9 +107,7 @@ def command(
         from tokenroom.growth import parse_sweep
 
         swept = parse_sweep(sweep_text)
-    for name in ("engine", "kv", "weights", "gpu", "service", "dtype", "revision"):
-        if options[name] is not None and not options[name].strip():
-            raise CommandLineError(f"--{name} is empty; give a value or leave it out")
+    check_named(options)
     if explain and swept is not None:
         raise CommandLineError(
             "--explain shows one answer and --sweep makes many; give one of the two"

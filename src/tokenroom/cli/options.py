@@ -111,6 +111,57 @@ def json_option(command: Command) -> Command:
     )(command)
 
 
+def json_schema_option(command: Command) -> Command:
+    """``--json-schema``, passed on as ``json_schema``."""
+    return click.option(
+        "--json-schema", is_flag=True, help="Print the JSON schema of --json and stop."
+    )(command)
+
+
+def profile_options(command: Command) -> Command:
+    """``--profile NAME`` and ``--profile-file FILE``, passed on with ``profile_name``."""
+    command = click.option(
+        "--profile-file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="The same from a file of your own.",
+    )(command)
+    return click.option(
+        "--profile", "profile_name", help="A calibration of the machine (see: calibrate)."
+    )(command)
+
+
+def trace_options(command: Command) -> Command:
+    """How a trace is read: passed on as ``form``, ``columns`` and ``skip_bad``."""
+    command = click.option(
+        "--skip-bad", is_flag=True, help="Leave rows out that are no requests, and count them."
+    )(command)
+    command = click.option(
+        "--columns",
+        help="Names of the trace's columns, as arrival=ts:ms,input=prompt_len,output=gen_len.",
+    )(command)
+    return click.option(
+        "--format", "form", help="The trace's format, where its content does not tell it."
+    )(command)
+
+
+def window_option(command: Command) -> Command:
+    """``--window A..B``, passed on as ``window``."""
+    return click.option("--window", help="Only requests that arrive in it, as 10m..20m.")(command)
+
+
+def promise_options(command: Command) -> Command:
+    """``--ttft`` and ``--tpot``, which goodput counts, passed on under their names."""
+    command = click.option("--tpot", type=SECONDS, help="Promise of its TPOT, as 50ms.")(command)
+    return click.option(
+        "--ttft", type=SECONDS, help="Promise of each request's TTFT, as 2s, for goodput."
+    )(command)
+
+
+def price_option(command: Command) -> Command:
+    """``--price USD``, passed on as ``price``."""
+    return click.option("--price", type=NUMBER, help="USD of one GPU for an hour.")(command)
+
+
 def gpu_file_option(command: Command) -> Command:
     """``--gpu-file FILE``, passed on as ``gpu_file``."""
     return click.option(

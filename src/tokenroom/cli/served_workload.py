@@ -1,17 +1,48 @@
-"""The workload that ``simulate`` serves: a trace, or one that is drawn."""
+"""The workload that is served, a trace or one that is drawn, and the options that name it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import click
+
+from tokenroom.cli.options import COUNT, NUMBER, Command, trace_options, window_option
 from tokenroom.errors import CommandLineError, shown
 
 if TYPE_CHECKING:
     from tokenroom.serving.arrivals import Arrivals
     from tokenroom.serving.request import Request
+
+
+WORKLOAD_SECTION: Final = (
+    *("trace", "workload", "limit", "window", "time_scale", "draws_seed", "form"),
+    *("columns", "skip_bad"),
+)
+
+
+def workload_options(command: Command) -> Command:
+    """The options that :func:`served_workload` reads."""
+    for decorate in (
+        trace_options,
+        click.option("--seed", "draws_seed", type=COUNT, help="Seed of a drawn workload."),
+        click.option(
+            "--time-scale",
+            type=NUMBER,
+            help="Multiply all times of arrival by it: 0.5 doubles the rate.",
+        ),
+        window_option,
+        click.option("--limit", type=COUNT, help="Only the first so many requests."),
+        click.option(
+            "--workload",
+            help="A drawn workload, as poisson:rate=5,input=1024,output=256 or a preset.",
+        ),
+        click.option("--trace", help="A trace file, in any form that tokenroom workload reads."),
+    ):
+        command = decorate(command)
+    return command
 
 
 class Served(NamedTuple):

@@ -11,23 +11,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tokenroom.cli.deployment_options import (
+    SECTIONS,
+    check_named,
+    deployment_options,
+    words_argument,
+)
 from tokenroom.cli.options import (
     COUNT,
     NUMBER,
-    SECONDS,
-    TOKENS,
-    Quantity,
     SectionedCommand,
-    gpu_file_option,
     json_option,
+    json_schema_option,
     language_option,
+    price_option,
+    profile_options,
+    promise_options,
     say_written,
 )
 from tokenroom.cli.question import question
-from tokenroom.cli.served_workload import served_workload
+from tokenroom.cli.served_workload import WORKLOAD_SECTION, served_workload, workload_options
 from tokenroom.errors import CommandLineError
 from tokenroom.reports.messages import Language, message, printable
-from tokenroom.units import parse_bytes
 
 if TYPE_CHECKING:
     from tokenroom.fitting import FitResult
@@ -35,26 +40,16 @@ if TYPE_CHECKING:
     from tokenroom.serving.record import RequestRecord, StepRecord
     from tokenroom.serving.run import Run, Simulation
 
-_SIZE: Final = Quantity("SIZE", parse_bytes)
 _INTERRUPTED: Final = 128 + 2
 _TOLD_EVERY_SECONDS: Final = 0.5
 
 
 class _SimulateCommand(SectionedCommand):
     sections: Mapping[str, tuple[str, ...]] = {
-        "Workload": (
-            *("trace", "workload", "limit", "window", "time_scale", "draws_seed", "form"),
-            *("columns", "skip_bad"),
-        ),
-        "Hardware": ("gpu", "gpus", "gpu_memory", "used", "gpu_file"),
+        "Workload": WORKLOAD_SECTION,
         "Calibration": ("profile_name", "profile_file"),
-        "Model": ("weights", "dtype", "assume_architecture", "revision", "offline"),
-        "Engine": (
-            *("engine", "tp", "pp", "dp", "ep", "kv", "context", "util", "max_num_seqs"),
-            *("max_num_batched_tokens", "block_size", "kv_cache_memory", "enforce_eager"),
-            *("scheduling_policy", "long_prefill_token_threshold", "from_file", "service"),
-            "assignments",
-        ),
+        **SECTIONS,
+        "Scheduler": ("scheduling_policy", "long_prefill_token_threshold"),
     }
 
 
@@ -66,29 +61,16 @@ class _SimulateCommand(SectionedCommand):
     "comes an engine's own command: tokenroom simulate --gpu h100 --trace trace.csv -- vllm serve "
     "MODEL",
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[MODEL] [-- COMMAND...]")
-@click.option("--trace", help="A trace file, in any form that tokenroom workload reads.")
-@click.option(
-    "--workload", help="A drawn workload, as poisson:rate=5,input=1024,output=256 or a preset."
-)
-@click.option("--limit", type=COUNT, help="Only the first so many requests.")
-@click.option("--window", help="Only requests that arrive in it, as 10m..20m.")
-@click.option(
-    "--time-scale", type=NUMBER, help="Multiply all times of arrival by it: 0.5 doubles the rate."
-)
-@click.option("--seed", "draws_seed", type=COUNT, help="Seed of a drawn workload.")
-@click.option("--format", "form", help="The trace's format, where its content does not tell it.")
-@click.option("--columns", help="Names of the trace's columns, as arrival=ts:ms,input=in,output=n.")
-@click.option("--skip-bad", is_flag=True, help="Leave rows of the trace out that are no requests.")
-@click.option("--ttft", type=SECONDS, help="Promise of each request's TTFT, as 2s, for goodput.")
-@click.option("--tpot", type=SECONDS, help="Promise of its TPOT, as 50ms.")
+@words_argument
+@workload_options
+@promise_options
 @click.option(
     "--goodput",
     "wanted_share",
     type=NUMBER,
     help="Share of all requests, 0 to 1, that has to keep them: exit code 1 if fewer do.",
 )
-@click.option("--price", type=NUMBER, help="USD of one GPU for an hour.")
+@price_option
 @click.option(
     "--requests",
     "requests_file",
@@ -106,25 +88,11 @@ class _SimulateCommand(SectionedCommand):
     type=click.Path(path_type=Path),
     help="Draw memory, queue and latencies to FILE (png, svg, pdf).",
 )
-@click.option("--gpu", help="GPU: a name such as h100, l40s, 4090 (see: tokenroom gpus).")
-@click.option("--gpus", type=COUNT, help="How many GPUs; as many as the parallel sizes need.")
-@click.option("--tp", type=COUNT, help="Tensor-parallel size.")
-@click.option("--pp", type=COUNT, help="Pipeline-parallel size (only 1 is simulated).")
-@click.option("--dp", type=COUNT, help="Data-parallel size (only 1 is simulated).")
-@click.option("--ep", is_flag=True, default=None, help="Expert parallelism.")
-@click.option("--gpu-memory", type=_SIZE, help="Memory of a GPU instead of its own, as 96GiB.")
-@click.option("--used", type=_SIZE, help="Memory that other processes hold on each GPU.")
-@click.option("--engine", help="vllm, with @VERSION for an older one.")
-@click.option("--weights", help="What if the weights were fp8, int8, awq, gptq, nvfp4, ...")
-@click.option("--kv", help="KV cache type, as fp8.")
-@click.option("--context", type=TOKENS, help="max_model_len, as 32k (k is 1024).")
-@click.option("--util", type=NUMBER, help="gpu_memory_utilization, 0 to 1.")
-@click.option("--max-num-seqs", type=COUNT, help="Requests in a step.")
-@click.option("--max-num-batched-tokens", type=TOKENS, help="Token budget of a step.")
-@click.option("--dtype", help="Type the model runs in, as bfloat16.")
-@click.option("--block-size", type=COUNT, help="Tokens of a KV block.")
-@click.option("--kv-cache-memory", type=_SIZE, help="KV pool of this size, utilisation ignored.")
-@click.option("--enforce-eager", is_flag=True, default=None, help="No CUDA graphs.")
+@deployment_options(
+    pp="Pipeline-parallel size (only 1 is simulated).",
+    dp="Data-parallel size (only 1 is simulated).",
+    engine="vllm, with @VERSION for an older one.",
+)
 @click.option(
     "--scheduling-policy",
     type=click.Choice(["fcfs", "priority"]),
@@ -135,32 +103,9 @@ class _SimulateCommand(SectionedCommand):
     type=COUNT,
     help="vLLM's --long-prefill-token-threshold.",
 )
-@click.option("--profile", "profile_name", help="A calibration of the machine (see: calibrate).")
-@click.option(
-    "--profile-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The same from a file of your own.",
-)
-@click.option("--assume-architecture", help="Read an unknown model_type as this known one.")
-@click.option("--revision", help="Revision on the Hub.")
-@click.option("--offline", is_flag=True, help="Never ask the Hub.")
-@click.option(
-    "--from",
-    "from_file",
-    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    help="A file with the engine's command: shell, docker, compose or Kubernetes (- for stdin).",
-)
-@click.option("--service", help="Which service or container of that file.")
-@click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Any other setting of the engine under its own name; may be repeated.",
-)
-@click.option("--json-schema", is_flag=True, help="Print the JSON schema of --json and stop.")
+@profile_options
+@json_schema_option
 @json_option
-@gpu_file_option
 @language_option
 def command(
     words: tuple[str, ...],
@@ -181,9 +126,7 @@ def command(
 
         click.echo(schema_text(), nl=False)
         return 0
-    for name in ("engine", "kv", "weights", "gpu", "service"):
-        if options[name] is not None and not options[name].strip():
-            raise CommandLineError(f"--{name} is empty; give a value or leave it out")
+    check_named(options)
     limits = _limits(options)
     from tokenroom.fitting import fit
 

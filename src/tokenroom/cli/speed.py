@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tokenroom.cli.deployment_options import (
+    SECTIONS,
+    check_named,
+    deployment_options,
+    words_argument,
+)
 from tokenroom.cli.options import (
     COUNT,
     NUMBER,
     SECONDS,
     TOKENS,
     Quantity,
-    gpu_file_option,
+    SectionedCommand,
     json_option,
+    json_schema_option,
     language_option,
+    price_option,
+    profile_options,
     say_written,
 )
 from tokenroom.cli.question import question
@@ -28,19 +38,25 @@ if TYPE_CHECKING:
     from tokenroom.serving_speed import ServingSpeed
 
 
+class _SpeedCommand(SectionedCommand):
+    sections: Mapping[str, tuple[str, ...]] = {
+        "Load": (
+            *("input_tokens", "output_tokens", "concurrency", "rate", "num_prompts", "tpot"),
+            *("ttft", "acceptance"),
+        ),
+        **SECTIONS,
+        "Speed": ("host_bandwidth", "profile_name", "profile_file", "price"),
+    }
+
+
 @click.command(
     "speed",
+    cls=_SpeedCommand,
     context_settings={"max_content_width": 100},
     epilog="After -- comes an engine's own command: tokenroom speed --gpu h100 -- vllm serve MODEL "
     "--max-num-batched-tokens 4096",
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[MODEL] [-- COMMAND...]")
-@click.option("--gpu", help="GPU: a name such as h100, l40s, 4090 (see: tokenroom gpus).")
-@click.option("--gpus", type=COUNT, help="How many GPUs; as many as the parallel sizes need.")
-@click.option("--tp", type=COUNT, help="Tensor-parallel size.")
-@click.option("--pp", type=COUNT, help="Pipeline-parallel size.")
-@click.option("--dp", type=COUNT, help="Data-parallel size.")
-@click.option("--ep", is_flag=True, default=None, help="Expert parallelism.")
+@words_argument
 @click.option(
     "--input",
     "input_tokens",
@@ -76,27 +92,7 @@ if TYPE_CHECKING:
     "--tpot", type=SECONDS, help="Find the largest load of this mean TPOT at most, as 50ms."
 )
 @click.option("--ttft", type=SECONDS, help="The same of the mean TTFT, as 2s.")
-@click.option(
-    "--engine",
-    help="vllm (the default), sglang, tensorrt-llm or llama.cpp, with @VERSION for an older one.",
-)
-@click.option("--weights", help="What if the weights were fp8, int8, awq, gptq, nvfp4, ...")
-@click.option("--kv", help="KV cache type, as fp8.")
-@click.option("--context", type=TOKENS, help="max_model_len, as 32k (k is 1024).")
-@click.option(
-    "--from",
-    "from_file",
-    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    help="A file with the engine's command: shell, docker, compose or Kubernetes (- for stdin).",
-)
-@click.option("--service", help="Which service or container of that file.")
-@click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Any other setting of the engine under its own name; may be repeated.",
-)
+@deployment_options()
 @click.option(
     "--acceptance",
     type=NUMBER,
@@ -107,19 +103,13 @@ if TYPE_CHECKING:
     type=Quantity("RATE", parse_rate),
     help="Peak of the host's memory, as 90GB/s, for layers that llama.cpp leaves there.",
 )
-@click.option("--profile", "profile_name", help="A calibration of the machine (see: calibrate).")
-@click.option(
-    "--profile-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The same from a file of your own.",
-)
-@click.option("--price", type=NUMBER, help="USD of one GPU for an hour.")
+@profile_options
+@price_option
 @click.option("--sweep", "sweep_text", help="concurrency=1..256")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw a sweep to FILE (png, svg).")
 @click.option("--explain", is_flag=True, help="Show every operator of a prefill and a decode step.")
-@click.option("--json-schema", is_flag=True, help="Print the JSON schema of --json and stop.")
+@json_schema_option
 @json_option
-@gpu_file_option
 @language_option
 def command(
     words: tuple[str, ...],
@@ -141,9 +131,7 @@ def command(
 
         click.echo(schema_text(), nl=False)
         return 0
-    for name in ("engine", "kv", "weights", "gpu", "service"):
-        if options[name] is not None and not options[name].strip():
-            raise CommandLineError(f"--{name} is empty; give a value or leave it out")
+    check_named(options)
     if explain and sweep_text is not None:
         raise CommandLineError(
             "--explain shows one answer and --sweep makes many; give one of the two"

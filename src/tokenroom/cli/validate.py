@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokenroom.cli.options import POSITIVE, gpu_file_option, json_option, language_option
+from tokenroom.cli.deployment_options import deployment_options
+from tokenroom.cli.options import (
+    POSITIVE,
+    gpu_file_option,
+    json_option,
+    json_schema_option,
+    language_option,
+)
 from tokenroom.errors import CommandLineError, RowError, shown
 from tokenroom.reports.messages import Language
 
@@ -46,8 +53,8 @@ _STDIN = Path("/dev/stdin")
 @click.option("--gpu", help="The log's GPU, when its memory alone does not tell.")
 @click.option("--gpus", type=POSITIVE, help="How many GPUs ran it.")
 @click.option("--export", type=click.Path(path_type=Path), help="Write the log's row to FILE.")
-@click.option("--offline", is_flag=True, help="Never ask the Hub.")
-@click.option("--json-schema", is_flag=True, help="Print the JSON schema of --json and stop.")
+@deployment_options("offline")
+@json_schema_option
 @json_option
 @gpu_file_option
 @language_option

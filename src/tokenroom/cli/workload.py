@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tokenroom.cli.options import COUNT, NUMBER, TOKENS, json_option, language_option
+from tokenroom.cli.options import (
+    COUNT,
+    NUMBER,
+    TOKENS,
+    json_option,
+    json_schema_option,
+    language_option,
+    trace_options,
+    window_option,
+)
 from tokenroom.errors import CommandLineError, shown
 from tokenroom.reports.messages import Language
 
@@ -29,27 +38,20 @@ _STEP_REQUESTS: Final = 2000
     "'gamma:rate=5,cv=2,input=lognormal(1024,0.8),output=256'; tokenroom workload chat:rate=2",
 )
 @click.argument("workload", required=False, metavar="[FILE|DESCRIPTION]")
-@click.option("--format", "form", help="The trace's format, where its content does not tell it.")
-@click.option(
-    "--columns",
-    help="Names of the trace's columns, as arrival=ts:ms,input=prompt_len,output=gen_len.",
-)
-@click.option(
-    "--skip-bad", is_flag=True, help="Leave rows out that are no requests, and count them."
-)
+@trace_options
 @click.option(
     "--block-size",
     type=COUNT,
     help="Tokens in a KV block of the deployment, for the prefix cache: 16, or a trace's own.",
 )
-@click.option("--window", help="Only requests that arrive in it, as 10m..20m.")
+@window_option
 @click.option("--speed-up", type=NUMBER, help="Divide all gaps by it: 2 doubles the rate.")
 @click.option("--requests", type=COUNT, help="Only the first so many.")
 @click.option(
     "--max-model-len", type=TOKENS, help="Count the requests that exceed it, as 32k (k is 1024)."
 )
 @click.option("--presets", is_flag=True, help="List the presets with their sources and stop.")
-@click.option("--json-schema", is_flag=True, help="Print the JSON schema of --json and stop.")
+@json_schema_option
 @json_option
 @language_option
 def command(
