@@ -54,6 +54,10 @@ class WorkloadError(TokenroomError):
     """A workload cannot be read, or a request of it is impossible."""
 
 
+class FleetError(TokenroomError):
+    """The description of a fleet cannot be read, or its parts do not serve together."""
+
+
 class ProfileError(TokenroomError):
     """A calibration profile is missing, damaged, or of another machine."""
 
