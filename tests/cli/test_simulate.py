@@ -218,11 +218,25 @@ def test_an_engines_own_command_is_served_and_says_what_it_left_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     own = ("vllm", "serve", "meta-llama/Meta-Llama-3-8B", "--max-model-len", "4096")
-    flags = ("--scheduling-policy", "priority")
+    flags = ("--stream-interval", "4")
     words = ("--gpu", "a100", "--workload", SMALL, "--json", "--", *own, *flags)
     found = json.loads(asked(capsys, *words)[0])
     assert found["scheduler"]["max_model_len"] == 4096
-    assert "--scheduling-policy" in found["warnings"][0]
+    assert "--stream-interval" in found["warnings"][0]
+
+
+def test_flags_of_the_scheduler_are_read_from_its_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    workload = ("--workload", "batch:input=1500,output=9,requests=40")
+    own = ("vllm", "serve", "meta-llama/Meta-Llama-3-8B")
+    flags = ("--long-prefill-token-threshold", "256", "--scheduling-policy", "priority")
+    words = ("--gpu", "a100", *workload)
+    from_command = json.loads(asked(capsys, *words, "--json", "--", *own, *flags)[0])
+    from_options = read(capsys, "llama-3-8b", *words, *flags)
+    plain = read(capsys, "llama-3-8b", *words)
+    assert from_command["latency"] == from_options["latency"] != plain["latency"]
+    assert not from_command["warnings"]
 
 
 def test_a_calibrated_machine_serves_in_its_own_time(

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tokenroom import fit
+from tokenroom.engines.vllm.arguments import parse_command
 from tokenroom.engines.vllm.settings import SpeculativeSettings
 from tokenroom.errors import DeploymentError
 from tokenroom.performance.load import ttft
@@ -110,6 +111,39 @@ def test_what_is_not_simulated_is_refused(settings: dict[str, Any], said: str) -
     model = settings.pop("model", "llama-3.1-8b")
     with pytest.raises(DeploymentError, match=said):
         engine_of(fit(model, "h100", **settings))
+
+
+def test_flags_that_only_the_scheduler_reads_reach_it() -> None:
+    flags = (
+        "vllm serve meta-llama/Llama-3.1-8B --scheduling-policy priority --watermark 0.05 "
+        "--long-prefill-token-threshold 512 --long-prefill-token-threshold-adaptive "
+        "--no-scheduler-reserve-full-isl --max-num-active-seqs 7 --max-num-scheduled-tokens 1k"
+    )
+    parsed = parse_command(flags)
+    result = fit(parsed.model, "h100", settings=parsed.settings)
+    assert not [note for note in result.notices if note.key == "ignored_flags"]
+    config = scheduler_config(result)
+    assert (config.policy, config.watermark, config.max_num_seqs) == ("priority", 0.05, 7)
+    assert config.long_prefill_token_threshold == 512
+    assert config.long_prefill_token_threshold_adaptive
+    assert not config.scheduler_reserve_full_isl
+    assert config.max_num_scheduled_tokens == 1000
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"scheduling_policy": "lifo"}, "scheduling_policy is 'lifo'; choose from fcfs, priority"),
+        ({"watermark": 1.0}, "watermark is 1.0; it must be 0 or more and below 1"),
+        ({"max_num_active_seqs": 2000}, "max_num_active_seqs is 2000, above max_num_seqs"),
+        ({"long_prefill_token_threshold": 1 << 20}, "above max_model_len"),
+    ],
+)
+def test_settings_of_the_scheduler_are_checked_as_vllm_does(
+    settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(DeploymentError, match=said):
+        fit("llama-3.1-8b", "h100", **settings)
 
 
 def test_pipelines_and_drafts_have_no_simulated_steps() -> None:

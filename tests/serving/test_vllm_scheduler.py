@@ -13,6 +13,7 @@ from tokenroom.serving.schedulers.vllm import VllmScheduler, VllmSchedulerConfig
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "serving" / "vllm_scheduler.jsonl.gz"
 FULL = KvGroup(kind=Kind.FULL, block_tokens=16)
+WINDOW = KvGroup(kind=Kind.SLIDING_WINDOW, block_tokens=16, window_tokens=40)
 
 
 def config(**settings: object) -> VllmSchedulerConfig:
@@ -52,7 +53,12 @@ def test_recorded_workloads_cross_what_schedulers_do() -> None:
         ({"watermark": 1.0}, "watermark is 1.0"),
         ({"long_prefill_token_threshold": -1}, "long_prefill_token_threshold is -1"),
         ({"enable_chunked_prefill": False}, "max_num_batched_tokens 256 is below max_model_len"),
-        ({"prefix_cache_retention_interval": 24}, "prefix_cache_retention_interval is 24"),
+        ({"max_num_scheduled_tokens": 0}, "max_num_scheduled_tokens is 0"),
+        ({"prefix_cache_retention_interval": 32}, "which only sliding windows and Mamba states"),
+        (
+            {"groups": (WINDOW,), "prefix_cache_retention_interval": 24},
+            "prefix_cache_retention_interval is 24",
+        ),
     ],
 )
 def test_settings_that_vllm_refuses_are_refused(settings: dict[str, object], said: str) -> None:

@@ -46,8 +46,9 @@ class PrefixCache:
             (``--prefix-cache-retention-interval``).
 
     Raises:
-        DeploymentError: An interval that is negative or no multiple of the groups' common block,
-            or a chunked local group beside groups of other block sizes.
+        DeploymentError: An interval that is negative or no multiple of the groups' common block
+            or without a group that has one, or a chunked local group beside groups of other block
+            sizes.
     """
 
     __slots__ = (
@@ -85,6 +86,13 @@ class PrefixCache:
             raise DeploymentError(
                 f"prefix_cache_retention_interval is {shown(retention_interval_tokens)}; "
                 f"it must be a multiple of {self.alignment_tokens}, 0 included"
+            )
+        if retention_interval_tokens and not any(
+            group.kind is Kind.SLIDING_WINDOW or group.kind in STATES for group in groups
+        ):
+            raise DeploymentError(
+                f"prefix_cache_retention_interval is {retention_interval_tokens}, which only "
+                "sliding windows and Mamba states have; the model has none, leave it out"
             )
         self._pool = pool
         self._groups = groups

@@ -50,6 +50,8 @@ _LAST_VERSIONS: Final[Mapping[str, str]] = {
     "Phi3SmallForCausalLM": "0.9.2",
     "QWenLMHeadModel": "0.23.0",
 }
+_OWN_THRESHOLD: Final = (0, 28, 0)
+"""``long_prefill_token_threshold`` is checked by itself; before, with partial prefills alone."""
 _CAPTURES_DRAFTS: Final = frozenset({"FLASH_ATTN", "TRITON_ATTN"})
 _DTYPES: Final = ("bfloat16", "float16", "float32")
 
@@ -114,6 +116,18 @@ def _scheduler(resolved: ResolvedSettings) -> Iterator[str]:
         yield (
             f"max_num_batched_tokens is {tokens}, below max_num_seqs ({seqs}); give at least as "
             f"many tokens as sequences"
+        )
+    asked = resolved.asked
+    threshold = asked.long_prefill_token_threshold or 0
+    if threshold > resolved.max_model_len and version_number(resolved.version) >= _OWN_THRESHOLD:
+        yield (
+            f"long_prefill_token_threshold is {threshold}, above max_model_len "
+            f"({resolved.max_model_len}); lower it"
+        )
+    if asked.max_num_active_seqs is not None and asked.max_num_active_seqs > seqs:
+        yield (
+            f"max_num_active_seqs is {asked.max_num_active_seqs}, above max_num_seqs ({seqs}); "
+            f"lower it"
         )
     drafts = resolved.num_speculative_tokens
     if resolved.enable_lora and drafts and tokens < seqs * (drafts + 1):

@@ -43,6 +43,9 @@ _DIRECT: Final = frozenset(
         *("disable_sliding_window", "performance_mode", "enable_prompt_embeds"),
         *("enable_sleep_mode", "skip_mm_profiling", "mm_encoder_only", "mm_encoder_tp_mode"),
         *("model_impl", "load_format", "moe_backend", "linear_backend"),
+        *("max_num_active_seqs", "scheduling_policy", "long_prefill_token_threshold"),
+        *("long_prefill_token_threshold_adaptive", "scheduler_reserve_full_isl", "watermark"),
+        "prefix_cache_retention_interval",
     }
 )
 #: Engine arguments that become settings by a rule of their own.
@@ -69,14 +72,16 @@ _BOUNDS: Final[Mapping[str, tuple[float, float, str]]] = {
             *("decode_context_parallel_size", "prefill_context_parallel_size", "nnodes"),
             *("max_num_seqs", "max_num_batched_tokens", "block_size", "mamba_block_size"),
             *("num_gpu_blocks_override", "kv_cache_memory_bytes", "max_loras", "max_lora_rank"),
-            *("max_num_scheduled_tokens", "num_speculative_tokens", "spec_tokens"),
+            *("max_num_scheduled_tokens", "max_num_active_seqs", "num_speculative_tokens"),
+            "spec_tokens",
         ),
         (1, 2**62, "a whole number of at least 1"),
     ),
     **dict.fromkeys(
         (
             *("max_cudagraph_capture_size", "num_redundant_experts", "lora_extra_vocab_size"),
-            *("data_parallel_size_local", "max_cpu_loras"),
+            *("data_parallel_size_local", "max_cpu_loras", "long_prefill_token_threshold"),
+            "prefix_cache_retention_interval",
         ),
         (0, 2**62, "a whole number of at least 0"),
     ),
@@ -84,6 +89,7 @@ _BOUNDS: Final[Mapping[str, tuple[float, float, str]]] = {
         ("cpu_offload_gb", "kv_offloading_size", "mm_ipc_gpu_memory_gb"),
         (0, 2**33, "a size in GiB of at least 0"),
     ),
+    "watermark": (0, 1 - 2**-53, "a share of at least 0 and below 1"),
     "max_logprobs": (-1, 2**62, "a whole number of at least -1 (-1: the whole vocabulary)"),
 }
 _COMPILATION_MODES: Final = {
@@ -136,6 +142,8 @@ def to_settings(
     for key, value in values.items():
         _check_bounds(names.get(key, f"--{key.replace('_', '-')}"), key, value)
     chosen: dict[str, Any] = {key: values[key] for key in _DIRECT if key in values}
+    if "long_prefill_token_threshold" in chosen:  # a float until 0.8.5
+        chosen["long_prefill_token_threshold"] = int(chosen["long_prefill_token_threshold"])
     if "kv_cache_dtype_skip_layers" in chosen:
         chosen["kv_cache_dtype_skip_layers"] = tuple(chosen["kv_cache_dtype_skip_layers"])
     for key, setting in (

@@ -102,6 +102,13 @@ class VLLMSettings:
     enable_dbo: bool | None = None
     disable_custom_all_reduce: bool | None = None
     max_num_scheduled_tokens: int | None = None
+    max_num_active_seqs: int | None = None
+    scheduling_policy: str | None = None
+    long_prefill_token_threshold: int | None = None
+    long_prefill_token_threshold_adaptive: bool | None = None
+    scheduler_reserve_full_isl: bool | None = None
+    watermark: float | None = None
+    prefix_cache_retention_interval: int | None = None
     kv_cache_dtype_skip_layers: tuple[str, ...] | None = None
     kv_sharing_fast_prefill: bool | None = None
     lora_dtype: str | None = None

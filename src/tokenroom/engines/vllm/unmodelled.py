@@ -60,8 +60,15 @@ WITHOUT_INFLUENCE: Final = frozenset(
         "data_parallel_size_local",
         "ignored_flags",
         "load_format",
+        "long_prefill_token_threshold",
+        "long_prefill_token_threshold_adaptive",
+        "max_num_active_seqs",
         "max_num_scheduled_tokens",
         "nnodes",
+        "prefix_cache_retention_interval",
+        "scheduler_reserve_full_isl",
+        "scheduling_policy",
+        "watermark",
     }
 )
 

@@ -19,7 +19,7 @@ _AT_LEAST_ONE: Final = frozenset(
         *("decode_context_parallel_size", "prefill_context_parallel_size", "max_num_seqs"),
         *("max_num_batched_tokens", "max_num_scheduled_tokens", "kv_cache_memory_bytes"),
         *("num_gpu_blocks_override", "block_size", "mamba_block_size", "max_loras"),
-        *("max_lora_rank", "mm_processor_max_pixels"),
+        *("max_lora_rank", "mm_processor_max_pixels", "max_num_active_seqs"),
     }
 )
 _MINUS_ONE: Final = {
@@ -35,6 +35,7 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "lora_dtype": ("auto", "float16", "bfloat16", "float32"),
     "performance_mode": ("balanced", "interactivity", "throughput"),
     "mm_encoder_tp_mode": ("weights", "data"),
+    "scheduling_policy": ("fcfs", "priority"),
     "runner": ("auto", "generate", "pooling", "draft"),
     "cudagraph_mode": ("NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"),
 }
@@ -82,7 +83,10 @@ def _whole(name: str, value: Any) -> int:
 
 def _share(name: str, value: Any) -> float:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value <= 1:
+    if name == "watermark":
+        if not number or not 0 <= value < 1:
+            raise _refuse(name, value, "0 or more and below 1")
+    elif not number or not 0 < value <= 1:
         raise _refuse(name, value, "above 0 and at most 1")
     return float(value)
 

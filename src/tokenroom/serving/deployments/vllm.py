@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from math import gcd
-from typing import Any, Final, Literal
+from types import MappingProxyType
+from typing import Any, Final
 
 from tokenroom.engines.vllm.generation import EngineGeneration
 from tokenroom.engines.vllm.plan import VLLMPlan
+from tokenroom.engines.vllm.policy import VLLM
 from tokenroom.engines.vllm.rules import version_number
 from tokenroom.errors import DeploymentError
 from tokenroom.fitting import FitResult
@@ -22,26 +24,30 @@ _KINDS: Final = {
     "chunked_local_attention": Kind.CHUNKED_LOCAL,
     "mamba": Kind.MAMBA,
 }
-_SCHEDULING: Final = {
-    "scheduling_policy": "policy",
-    "long_prefill_token_threshold": "long_prefill_token_threshold",
-    "watermark": "watermark",
-}
+_SCHEDULING: Final = (
+    "scheduling_policy",
+    "long_prefill_token_threshold",
+    "long_prefill_token_threshold_adaptive",
+    "max_num_active_seqs",
+    "max_num_scheduled_tokens",
+    "scheduler_reserve_full_isl",
+    "watermark",
+    "prefix_cache_retention_interval",
+)
 
 
 def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngine:
     """One data-parallel copy of a fitted vLLM deployment.
 
-    ``scheduling`` may hold ``scheduling_policy``, ``long_prefill_token_threshold`` and
-    ``watermark``.
+    ``scheduling`` may hold those of its settings that change no memory, as ``scheduling_policy``;
+    it counts before what the deployment's own settings say.
 
     Raises:
         DeploymentError: It has a setting of another name, is not served by V1, or has a cache
             that is not simulated.
     """
     check_names(scheduling, _SCHEDULING, "vllm")
-    own: dict[str, Any] = {_SCHEDULING[name]: value for name, value in scheduling.items()}
-    config = scheduler_config(result, **own)
+    config = scheduler_config(result, scheduling)
     return SimulatedEngine(
         new_scheduler=lambda: VllmScheduler(config),
         config=config,
@@ -58,11 +64,7 @@ def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngi
 
 
 def scheduler_config(
-    result: FitResult,
-    *,
-    policy: Literal["fcfs", "priority"] = "fcfs",
-    long_prefill_token_threshold: int = 0,
-    watermark: float = 0.0,
+    result: FitResult, scheduling: Scheduling = MappingProxyType({})
 ) -> VllmSchedulerConfig:
     """The scheduler's settings of one data-parallel copy of a fitted vLLM deployment.
 
@@ -72,13 +74,11 @@ def scheduler_config(
 
     Args:
         result: The deployment.
-        policy: ``--scheduling-policy``.
-        long_prefill_token_threshold: ``--long-prefill-token-threshold``.
-        watermark: ``--watermark``.
+        scheduling: Settings that count before its own.
 
     Raises:
-        DeploymentError: It does not start, is not served by vLLM's V1, or has a cache that is not
-            simulated.
+        DeploymentError: It does not start, is not served by vLLM's V1, has a cache that is not
+            simulated, or a setting holds what vLLM does not take.
     """
     deployment, plan = result.deployment, result.plan
     assert isinstance(plan, VLLMPlan)
@@ -91,20 +91,26 @@ def scheduler_config(
             "parallelism is not simulated, it may be 1"
         )
     version = version_number(deployment.version)
+    asked = VLLM.settings(resolved.asked, scheduling)
+    whole, retention = asked.scheduler_reserve_full_isl, asked.prefix_cache_retention_interval
+    if retention is None:
+        retention = 0 if version >= (0, 29, 0) else None
     return VllmSchedulerConfig(
         num_blocks=plan.kv_blocks,
         groups=tuple(_group(group.spec, plan.max_model_len) for group in plan.layout.groups),
         max_model_len=plan.max_model_len,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
-        max_num_seqs=resolved.max_num_seqs,
+        max_num_scheduled_tokens=asked.max_num_scheduled_tokens,
+        max_num_seqs=asked.max_num_active_seqs or resolved.max_num_seqs,
         enable_prefix_caching=resolved.enable_prefix_caching,
         enable_chunked_prefill=resolved.enable_chunked_prefill,
-        long_prefill_token_threshold=long_prefill_token_threshold,
-        policy=policy,
-        scheduler_reserve_full_isl=version >= (0, 19, 0),
-        watermark=watermark,
+        long_prefill_token_threshold=asked.long_prefill_token_threshold or 0,
+        long_prefill_token_threshold_adaptive=bool(asked.long_prefill_token_threshold_adaptive),
+        policy="priority" if asked.scheduling_policy == "priority" else "fcfs",
+        scheduler_reserve_full_isl=version >= (0, 19, 0) if whole is None else whole,
+        watermark=asked.watermark or 0.0,
         async_scheduling=resolved.async_scheduling,
-        prefix_cache_retention_interval=0 if version >= (0, 29, 0) else None,
+        prefix_cache_retention_interval=retention,
     )
 
 

@@ -31,11 +31,13 @@ class VllmSchedulerConfig:
         groups: KV cache groups of the model.
         max_model_len: The longest context.
         max_num_batched_tokens: Most tokens of a step.
+        max_num_scheduled_tokens: Most tokens that the scheduler gives a step; None for as many.
         max_num_seqs: Most requests that run at a time.
         enable_prefix_caching: Blocks are found again by what they hold.
         enable_chunked_prefill: A prompt may be computed over several steps.
         long_prefill_token_threshold: Most tokens of one prompt in a step, while it is not alone;
             0 for no such limit.
+        long_prefill_token_threshold_adaptive: That limit is at least an even share of the step.
         policy: ``"fcfs"`` or ``"priority"``.
         scheduler_reserve_full_isl: A request is let in only where its whole prompt fits.
         watermark: Share of the blocks that stay free when another request is let in.
@@ -53,9 +55,11 @@ class VllmSchedulerConfig:
     max_model_len: int
     max_num_batched_tokens: int
     max_num_seqs: int
+    max_num_scheduled_tokens: int | None = None
     enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: int = 0
+    long_prefill_token_threshold_adaptive: bool = False
     policy: Literal["fcfs", "priority"] = "fcfs"
     scheduler_reserve_full_isl: bool = True
     watermark: float = 0.0
@@ -68,6 +72,11 @@ class VllmSchedulerConfig:
                 raise DeploymentError(
                     f"{name} is {shown(getattr(self, name))}; it must be 1 or more"
                 )
+        if self.max_num_scheduled_tokens is not None and self.max_num_scheduled_tokens < 1:
+            raise DeploymentError(
+                f"max_num_scheduled_tokens is {shown(self.max_num_scheduled_tokens)}; it must be "
+                "1 or more"
+            )
         if not self.groups:
             raise DeploymentError("groups is empty; a model has at least one KV cache group")
         if self.long_prefill_token_threshold < 0:
@@ -108,6 +117,7 @@ class VllmScheduler:
 
     __slots__ = (
         "_added",
+        "_budget",
         "_largest_chunk",
         "_names_given",
         "_spare_blocks",
@@ -141,10 +151,9 @@ class VllmScheduler:
             (group.block_tokens for group in config.groups if group.kind is Kind.ALIGNED_MAMBA),
             0,
         )
-        self._largest_chunk = min(
-            config.max_num_batched_tokens,
-            config.long_prefill_token_threshold or config.max_num_batched_tokens,
-        )
+        budget = config.max_num_scheduled_tokens or config.max_num_batched_tokens
+        self._budget = min(budget, config.max_num_batched_tokens)
+        self._largest_chunk = min(budget, config.long_prefill_token_threshold or budget)
 
     @property
     def unfinished(self) -> int:
@@ -203,7 +212,9 @@ class VllmScheduler:
         threshold = config.long_prefill_token_threshold
         if threshold and self.unfinished == 1:
             threshold = 0  # nobody else to starve
-        budget = self._schedule_running(plan, config.max_num_batched_tokens, threshold)
+        elif threshold and config.long_prefill_token_threshold_adaptive and self.unfinished:
+            threshold = max(threshold, config.max_num_batched_tokens // self.unfinished)
+        budget = self._schedule_running(plan, self._budget, threshold)
         if not plan.preempted and budget and self.waiting:
             self._schedule_waiting(plan, budget, threshold)
         if config.async_scheduling:
