@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 HEADERS = {"content-type": "application/json"}
-PATHS = ("/v1/fit", "/v1/speed", "/v1/sweep", "/v1/validate", "/v1/read", "/v1/jobs")
+PATHS = (
+    "/v1/fit",
+    "/v1/speed",
+    "/v1/sweep",
+    "/v1/validate",
+    "/v1/read",
+    "/v1/jobs",
+    "/v1/simulate",
+)
 QUIETLY = settings(
     max_examples=60,
     deadline=None,
@@ -44,6 +52,8 @@ WHOLE = [
     ("/v1/fit", {"config": CONFIG, "gpu": "l4", "gpus": 1, "engine": "sglang", "kv": "fp8"}),
     ("/v1/speed", LLAMA | {"input": 100, "output": 10, "price": 2.0, "tpot": "50ms"}),
     ("/v1/validate", {"rows": [ROW]}),
+    ("/v1/simulate", LLAMA | {"workload": "chat:requests=9", "limit": 5, "seed": 1, "ttft": "1s"}),
+    ("/v1/simulate", LLAMA | {"trace": "t,input,output\n0,9,9\n", "columns": "arrival=t"}),
     ("/v1/jobs", {"kind": "sweep", "question": LLAMA | {"sweep": "concurrency=1,2"}}),
 ]
 ODD = st.one_of(

@@ -78,6 +78,8 @@ class StepRecord(NamedTuple):
         used_blocks: KV blocks that were held then.
         preempted: Requests that lost their blocks when it was decided.
         gaps: Times between two tokens of a request that ended with it, and how many.
+        preempted_ids: Which requests lost their blocks, in that order.
+        resumed_ids: Requests that ran again in it after they had lost their blocks.
     """
 
     start_seconds: float
@@ -89,3 +91,5 @@ class StepRecord(NamedTuple):
     used_blocks: int
     preempted: int
     gaps: list[tuple[float, int]]
+    preempted_ids: tuple[int, ...] = ()
+    resumed_ids: tuple[int, ...] = ()

@@ -101,6 +101,10 @@ def _is_due(arrivals: Arrivals, clock: float) -> bool:
     return due is not None and due <= clock
 
 
+def _ids(sequences: list[Sequence]) -> tuple[int, ...]:
+    return tuple([sequence.request.id for sequence in sequences]) if sequences else ()
+
+
 def _refused(request: Request, why: Refusal) -> RequestRecord:
     at = request.arrival_seconds
     return RequestRecord(
@@ -191,6 +195,8 @@ class _Engine:
                     used_blocks=plan.used_blocks,
                     preempted=len(plan.preempted),
                     gaps=gaps,
+                    preempted_ids=_ids(plan.preempted),
+                    resumed_ids=_ids(plan.resumed),
                 )
             )
         return [self._record(sequence) for sequence in finished]

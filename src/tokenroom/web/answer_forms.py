@@ -79,6 +79,20 @@ class Engines(_Answer):
     layouts: list[str]
 
 
+class ListedWorkload(_Answer):
+    """A workload that has a name."""
+
+    name: str
+    workload: str = Field(description="Its description (docs/workloads.md).")
+    sources: list[str]
+
+
+class Workloads(_Answer):
+    """What ``workload`` may begin with, besides the processes of docs/workloads.md."""
+
+    workloads: list[ListedWorkload]
+
+
 class QuantityErrors(_Answer):
     """Errors of one quantity, in percent of the printed figure."""
 

@@ -6,9 +6,9 @@ Everything here runs in any process, and reads no file or address that a questio
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tokenroom.errors import (
     CommandLineError,
@@ -45,8 +45,14 @@ if TYPE_CHECKING:
 
 _MAX_POINTS: Final = 2_000
 
-OnProgress = Callable[[int, int], None]
-"""Called with (parts done, parts in all)."""
+
+class OnProgress(Protocol):
+    """Hears how far an answer is."""
+
+    def __call__(
+        self, done: int, total: int, figures: Mapping[str, float] | None = None, /
+    ) -> None:
+        """Hear of parts done and parts in all (0 if unknown), and what has been found so far."""
 
 
 class ModelFinder:
@@ -90,14 +96,18 @@ def fitted(question: FitQuestion, find: ModelFinder) -> FitResult:
         TokenroomError: Something is unknown, out of range, or refused by the engine.
     """
     return fit(
-        **_arguments(question, find),
+        **deployment_arguments(question, find),
         concurrency=question.concurrency,
         request_tokens=_tokens(question.request_tokens, "request_tokens"),
     )
 
 
-def _arguments(question: DeploymentQuestion, find: ModelFinder) -> dict[str, Any]:
-    """What :func:`tokenroom.fit` and :func:`tokenroom.speed` take alike."""
+def deployment_arguments(question: DeploymentQuestion, find: ModelFinder) -> dict[str, Any]:
+    """What :func:`tokenroom.fit` and :func:`tokenroom.speed` take alike.
+
+    Raises:
+        TokenroomError: Something is unknown or out of range.
+    """
     engine, parsed = question.engine or "vllm", None
     if question.command is not None:
         engine, parsed = _command(question)
@@ -172,7 +182,7 @@ def answer_speed(
     check_setting_names(question.settings, "settings", asks=speed)
     try:
         result = speed(
-            **_arguments(question, find),
+            **deployment_arguments(question, find),
             input_tokens=_tokens(question.input, "input") or 1,
             output_tokens=_tokens(question.output, "output") or 1,
             concurrency=None if wanted and not values else question.concurrency,

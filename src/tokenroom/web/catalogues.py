@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -12,6 +13,7 @@ from tokenroom.hardware.catalogue import load_catalogue
 from tokenroom.models import catalogue
 from tokenroom.models.quantization.hypothetical import known_layouts
 from tokenroom.reports.text import accelerator_json, model_json
+from tokenroom.serving.workloads.presets import load_presets
 
 
 @lru_cache(maxsize=1)
@@ -33,6 +35,12 @@ def engines_text() -> str:
     return json.dumps(
         {"engines": [_engine(name) for name in engine_names()], "layouts": known_layouts()}
     )
+
+
+@lru_cache(maxsize=1)
+def workloads_text() -> str:
+    """Workloads that have a name, as ``tokenroom workload --presets`` lists them."""
+    return json.dumps({"workloads": [asdict(preset) for preset in load_presets().values()]})
 
 
 def accuracy_text() -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tokenroom.web.jobs import ENDED, Job
 from tokenroom.web.messages import invalid_sentence
@@ -34,8 +34,17 @@ async def begin(asked: JobQuestion, server: OfServer) -> Response:
         question = FORMS[asked.kind].model_validate({"language": asked.language, **asked.question})
     except ValidationError as error:
         raise RefusedQuestionError("question: " + invalid_sentence(error.errors())) from None
+    return await begun(server, asked.kind, question)
+
+
+async def begun(server: Server, kind: str, question: BaseModel) -> Response:
+    """The answer with a job that was queued just now.
+
+    Raises:
+        HTTPException: As many wait as may.
+    """
     most = server.settings.max_queued_jobs
-    job = await asyncio.to_thread(server.store.add, asked.kind, question.model_dump(), most=most)
+    job = await asyncio.to_thread(server.store.add, kind, question.model_dump(), most=most)
     if job is None:
         raise HTTPException(
             429,

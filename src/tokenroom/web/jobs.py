@@ -11,7 +11,7 @@ import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ SILENT_SECONDS: Final = 30.0
 """A server that has not said so long that it lives has ended."""
 
 _WAIT_SECONDS: Final = 30.0  # for another process's write to end
-_VERSION: Final = 2
+_VERSION: Final = 3
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS jobs (
     id TEXT PRIMARY KEY,
@@ -40,12 +40,13 @@ CREATE TABLE IF NOT EXISTS jobs (
     error TEXT,
     result TEXT,
     owner TEXT,
-    seen REAL
+    seen REAL,
+    figures TEXT
 );
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, created);
 """
-_OF_VERSION_1: Final = {"owner": "TEXT", "seen": "REAL"}  # columns that version 2 added
-_SEEN: Final = "id, kind, state, done, total, attempts, created, ended, error"
+_ADDED: Final = {"owner": "TEXT", "seen": "REAL", "figures": "TEXT"}  # since version 1
+_SEEN: Final = "id, kind, state, done, total, attempts, created, ended, error, figures"
 
 
 class DatabaseError(TokenroomError):
@@ -66,6 +67,7 @@ class Job:
         created: When it was asked for, in seconds since 1970.
         ended: When it ended, None while it has not.
         error: Why it failed, None when it has not.
+        figures: What a simulation has found so far, by name; None of other kinds.
     """
 
     id: str
@@ -77,6 +79,7 @@ class Job:
     created: float
     ended: float | None
     error: str | None
+    figures: dict[str, float] | None
 
 
 class JobStore:
@@ -121,7 +124,7 @@ class JobStore:
         for statement in _SCHEMA.split(";"):
             connection.execute(statement)
         columns = {row[1] for row in connection.execute("PRAGMA table_info(jobs)")}
-        for name, kind in _OF_VERSION_1.items():
+        for name, kind in _ADDED.items():
             if name not in columns:
                 connection.execute(f"ALTER TABLE jobs ADD COLUMN {name} {kind}")
         connection.execute(f"PRAGMA user_version = {_VERSION}")
@@ -158,12 +161,16 @@ class JobStore:
             assert job is not None
             return job, json.loads(row[1])
 
-    def progress(self, job_id: str, done: int, total: int) -> None:
-        """Note how far a running job is."""
+    def progress(
+        self, job_id: str, done: int, total: int, figures: Mapping[str, float] | None = None
+    ) -> None:
+        """Note how far a running job is, and what it has found."""
+        text = None if figures is None else json.dumps(dict(figures))
         with self._connection() as connection:
             connection.execute(
-                "UPDATE jobs SET done = ?, total = ? WHERE id = ? AND state = 'running'",
-                (done, total, job_id),
+                "UPDATE jobs SET done = ?, total = ?, figures = ? "
+                "WHERE id = ? AND state = 'running'",
+                (done, total, text, job_id),
             )
 
     def finish(self, job_id: str, result: str) -> None:
@@ -247,9 +254,10 @@ class JobStore:
         result: str | None = None,
         error: str | None = None,
     ) -> bool:
+        """End a job; its question, which may hold a client's own trace, is dropped."""
         with self._connection() as connection:
             changed = connection.execute(
-                "UPDATE jobs SET state = ?, ended = ?, result = ?, error = ? "
+                "UPDATE jobs SET state = ?, ended = ?, result = ?, error = ?, question = '{}' "
                 "WHERE id = ? AND state IN ('queued', 'running') AND (? IS NULL OR owner = ?)",
                 (state, time.time(), result, error, job_id, owner, owner),
             )
@@ -270,7 +278,9 @@ class JobStore:
         if row is None:
             return None
         names = [name.strip() for name in _SEEN.split(",")]
-        return Job(**dict(zip(names, row, strict=True)))
+        found = dict(zip(names, row, strict=True))
+        figures = found.pop("figures")
+        return Job(**found, figures=None if figures is None else json.loads(figures))
 
     def _count(self, connection: sqlite3.Connection, state: State) -> int:
         row = connection.execute("SELECT count(*) FROM jobs WHERE state = ?", (state,)).fetchone()

@@ -7,12 +7,14 @@ from typing import Any, Final
 
 from tokenroom.web.answers import answer_fit, answer_speed, answer_sweep, answer_validate
 from tokenroom.web.reading import answer_read
+from tokenroom.web.simulating import answer_simulate
 
 ANSWERS: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
     "fit": answer_fit,
     "speed": answer_speed,
     "sweep": answer_sweep,
     "validate": answer_validate,
+    "simulate": answer_simulate,
     "read": answer_read,
 }
 """Each takes a question and what finds models; those of jobs also take ``on_progress``."""

@@ -8,7 +8,13 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from tokenroom.reports import fit_json, speed_json, validation_json
+from tokenroom.reports import (
+    fit_json,
+    playback_json,
+    simulation_json,
+    speed_json,
+    validation_json,
+)
 
 _DESCRIPTION: Final = (
     "How much room for tokens GPUs have. Answers are those of the command line's --json, whose "
@@ -35,6 +41,7 @@ _REFUSALS: Final = {
     "503": "Too many questions wait, or the file of jobs cannot be used.",
 }
 
+_BEGIN_JOBS: Final = ("/v1/jobs", "/v1/simulate")
 _LINKS: Final = {
     summary: {
         "operationRef": f"#/paths/~1v1~1jobs~1{{job_id}}{path}/{method}",
@@ -76,6 +83,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         "/v1/validate": _component(schemas, "Validation", validation_json.schema_text()),
     }
     of_jobs = [answers[f"/v1/{kind}"] for kind in ("sweep", "speed", "validate")]
+    of_jobs.append(_simulation(schemas))
     answers["/v1/jobs/{job_id}/result"] = {"anyOf": of_jobs}
     for path, operations in made["paths"].items():
         for method, operation in operations.items():
@@ -86,7 +94,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
             if method == "post":
                 for status, text in _REFUSALS.items():
                     responses[status] = _refusal(text)
-                if path == "/v1/jobs":
+                if path in _BEGIN_JOBS:
                     responses["202"]["links"] = _LINKS
                     responses["429"] = _refusal("As many jobs wait as may.")
             elif "{" in path or path in ("/health", "/metrics"):
@@ -101,6 +109,15 @@ def _document(app: FastAPI) -> dict[str, Any]:
 def _refusal(text: str) -> dict[str, Any]:
     schema = {"$ref": "#/components/schemas/Error"}
     return {"description": text, "content": {"application/json": {"schema": schema}}}
+
+
+def _simulation(schemas: dict[str, Any]) -> dict[str, Any]:
+    """What a simulation answers: as on the command line, and the run as a moving picture."""
+    answer = _component(schemas, "Simulation", simulation_json.schema_text())
+    served, _ = schemas["Simulation"]["oneOf"]
+    served["properties"]["playback"] = _component(schemas, "Playback", playback_json.schema_text())
+    served["required"].append("playback")
+    return answer
 
 
 def _component(schemas: dict[str, Any], name: str, text: str) -> dict[str, Any]:

@@ -14,6 +14,9 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import to_json
 
+from tokenroom.errors import TokenroomError
+from tokenroom.web.traffic import MAX_REQUESTS, check_workload
+
 MAX_COMMAND_CHARACTERS: Final = 65_536
 MAX_CONFIG_CHARACTERS: Final = 2**20
 MAX_ROWS: Final = 5_000
@@ -77,14 +80,12 @@ class DeploymentQuestion(_Question):
     dp: Count | None = Field(None, description="Data-parallel size.")
     ep: bool | None = Field(None, description="Expert parallelism.")
     context: Tokens | None = Field(None, description="max_model_len in tokens, or as 32k.")
-    concurrency: Count | None = Field(None, description="Requests wanted at once.")
     weights: Name | None = Field(None, description="What if the weights were fp8, awq, nf4, ...")
     kv: Name | None = Field(None, description="KV cache type, as fp8.")
     util: float | None = Field(None, description="Share of each GPU that the engine may take.")
     settings: dict[str, Setting] = Field(
         default_factory=dict, max_length=100, description="Further settings by the engine's names."
     )
-    explain: bool = Field(False, description="Every line with its formula, values and source.")
 
     @model_validator(mode="after")
     def _one_subject(self) -> Self:
@@ -98,7 +99,14 @@ class DeploymentQuestion(_Question):
         return self
 
 
-class FitQuestion(DeploymentQuestion):
+class ExplainedQuestion(DeploymentQuestion):
+    """A deployment under requests that are all alike, with the formulas where they are wanted."""
+
+    concurrency: Count | None = Field(None, description="Requests wanted at once.")
+    explain: bool = Field(False, description="Every line with its formula, values and source.")
+
+
+class FitQuestion(ExplainedQuestion):
     """Does it fit, what takes the memory, and how many tokens are left."""
 
     model_config = ConfigDict(
@@ -114,7 +122,7 @@ class FitQuestion(DeploymentQuestion):
     changes: bool = Field(False, description="Also the smallest changes that make it fit.")
 
 
-class SpeedQuestion(DeploymentQuestion):
+class SpeedQuestion(ExplainedQuestion):
     """How fast it serves requests of one length, and what holds it back."""
 
     model_config = ConfigDict(
@@ -177,6 +185,78 @@ class SweepQuestion(FitQuestion):
     )
 
 
+class SimulateQuestion(DeploymentQuestion):
+    """What clients see when a workload is served; begun as a job."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": "Llama-3.1-8B-Instruct",
+                    "gpu": "h100",
+                    "context": 32768,
+                    "workload": "chat:rate=5,requests=500",
+                    "ttft": "1s",
+                    "tpot": "50ms",
+                },
+                {
+                    "command": "vllm serve Qwen/Qwen3-32B -tp 2 --max-model-len 16k",
+                    "gpu": "h100",
+                    "trace": "arrival,input,output\n0,1024,256\n0.5,2048,64\n",
+                },
+            ]
+        }
+    )
+
+    workload: str | None = Field(
+        None,
+        min_length=1,
+        max_length=4_000,
+        description="A drawn workload (docs/workloads.md): poisson:rate=5,input=1024,output=256, "
+        "users:count=32,..., or a preset (GET /v1/workloads). It may name no file.",
+    )
+    trace: str | None = Field(
+        None,
+        min_length=1,
+        description="A trace to replay instead, in any form that tokenroom workload reads but "
+        "Parquet: its content.",
+    )
+    trace_base64: str | None = Field(
+        None, min_length=1, description="Its bytes instead, as of a file packed by gzip."
+    )
+    trace_name: Name | None = Field(None, description="What answers and refusals call it.")
+    limit: Annotated[int, Field(ge=1, le=MAX_REQUESTS, strict=True)] | None = Field(
+        None, description="Only the first so many requests."
+    )
+    window: Size | None = Field(
+        None, description="Only requests that arrive in it, as 10m..20m, the first then at 0."
+    )
+    time_scale: float | None = Field(
+        None, description="All times of arrival are multiplied by it: 0.5 doubles the rate."
+    )
+    seed: Annotated[int, Field(ge=0, le=2**63, strict=True)] | None = Field(
+        None, description="Seed of a drawn workload."
+    )
+    format: Name | None = Field(None, description="The trace's format, where it does not tell.")
+    columns: Annotated[str, Field(min_length=1, max_length=1_000)] | None = Field(
+        None, description="Names of the trace's columns, as arrival=ts:ms,input=in,output=n."
+    )
+    skip_bad: bool = Field(False, description="Leave rows of the trace out that are no requests.")
+    ttft: Size | None = Field(
+        None, description="Promise of each request's TTFT, as 2s, for goodput."
+    )
+    tpot: Size | None = Field(None, description="Promise of its TPOT, as 50ms.")
+    price: float | None = Field(None, description="USD of one GPU for an hour.")
+
+    @model_validator(mode="after")
+    def _readable(self) -> Self:
+        try:
+            check_workload(self)
+        except TokenroomError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+
 class ReadQuestion(_Question):
     """What a dropped or pasted text is: a config.json, a command or an engine's log."""
 
@@ -216,7 +296,7 @@ class ValidateQuestion(_Question):
 class JobQuestion(_Question):
     """Long work: asked now, fetched when it is done."""
 
-    kind: Literal["sweep", "speed", "validate"] = Field(
+    kind: Literal["sweep", "speed", "validate", "simulate"] = Field(
         description="Which of the endpoints' questions."
     )
     question: dict[str, Any] = Field(description="The body that endpoint takes.")
@@ -227,6 +307,7 @@ FORMS: Final[Mapping[str, type[BaseModel]]] = {
     "speed": SpeedQuestion,
     "sweep": SweepQuestion,
     "validate": ValidateQuestion,
+    "simulate": SimulateQuestion,
     "read": ReadQuestion,
 }
 """The form of each kind of question (:data:`tokenroom.web.kinds.ANSWERS` answers them)."""

@@ -9,10 +9,13 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel
 
 from tokenroom.web import catalogues
-from tokenroom.web.answer_forms import Accuracy, Engines, Gpus, Models, Read
+from tokenroom.web.answer_forms import Accuracy, Engines, Gpus, Models, Read, Workloads
+from tokenroom.web.job_routes import begun
+from tokenroom.web.jobs import Job
 from tokenroom.web.questions import (
     FitQuestion,
     ReadQuestion,
+    SimulateQuestion,
     SpeedQuestion,
     SweepQuestion,
     ValidateQuestion,
@@ -56,6 +59,22 @@ async def validate(question: ValidateQuestion, server: OfServer) -> Response:
 
 
 @router.post(
+    "/simulate",
+    summary="What clients see when a workload is served, begun as a job",
+    status_code=202,
+    responses={202: {"model": Job}},
+)
+async def simulate(question: SimulateQuestion, server: OfServer) -> Response:
+    """The job, as POST /v1/jobs of kind ``simulate`` gives it.
+
+    Its result is what ``tokenroom simulate --json`` prints and ``playback``, the run as a moving
+    picture. While it runs, ``figures`` of the job tell what it has found so far. At most 20,000
+    requests are simulated.
+    """
+    return await begun(server, "simulate", question)
+
+
+@router.post(
     "/read", summary="What a pasted or dropped text is, as a question", responses=_answers(Read)
 )
 async def read(question: ReadQuestion, server: OfServer) -> Response:
@@ -79,6 +98,12 @@ async def gpus() -> Response:
 async def engines() -> Response:
     """Names that ``engine`` and ``weights`` may have."""
     return _json(await asyncio.to_thread(catalogues.engines_text))
+
+
+@router.get("/workloads", summary="Workloads that have a name", responses=_answers(Workloads))
+async def workloads() -> Response:
+    """Presets with their descriptions and the sources of their figures."""
+    return _json(await asyncio.to_thread(catalogues.workloads_text))
 
 
 @router.get(

@@ -77,6 +77,7 @@ def _write_lists(folder: Path) -> None:
         ("models", catalogues.models_text()),
         ("gpus", catalogues.gpus_text()),
         ("engines", catalogues.engines_text()),
+        ("workloads", catalogues.workloads_text()),
         ("accuracy", catalogues.accuracy_text()),
     ):
         (folder / f"{name}.json").write_text(text, encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from multiprocessing import get_context
@@ -62,12 +63,14 @@ def run_job(kind: str, question: dict[str, Any], allow_hub: bool, job: str, data
     store = JobStore(database)
     told = 0
 
-    def on_progress(done: int, total: int) -> None:
+    def on_progress(done: int, total: int, figures: Mapping[str, float] | None = None, /) -> None:
         nonlocal told
-        if done == total or done * _REPORTS >= (told + 1) * total:
+        if figures is None:
+            if done != total and done * _REPORTS < (told + 1) * total:
+                return
             told = done * _REPORTS // total
-            with suppress(sqlite3.Error):  # how far it is can be told the next time
-                store.progress(job, done, total)
+        with suppress(sqlite3.Error):  # how far it is can be told the next time
+            store.progress(job, done, total, figures)
 
     return _answer(kind, question, allow_hub, on_progress=on_progress).decode()
 

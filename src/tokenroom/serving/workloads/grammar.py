@@ -56,18 +56,21 @@ def is_description(text: str) -> bool:
     )
 
 
-def parse_workload(text: str, *, block_tokens: int = 16) -> SyntheticWorkload:
+def parse_workload(
+    text: str, *, block_tokens: int = 16, allow_files: bool = True
+) -> SyntheticWorkload:
     """The workload that a description says.
 
     Args:
         text: The description.
         block_tokens: Tokens in a KV block of the deployment, for names of shared blocks.
+        allow_files: Whether it may name files to draw from; not when others wrote it.
 
     Raises:
         WorkloadError: It names no process or preset, or a part cannot be meant.
     """
     name, keys = _resolved(text)
-    reader = WrittenValues(name, keys)
+    reader = WrittenValues(name, keys, allow_files=allow_files)
     process = None
     users = None
     if name == "users":
@@ -220,6 +223,7 @@ def _lengths(reader: WrittenValues) -> Pairs:
             raise WorkloadError(f"lengths is {shown(text)}; write trace(FILE)")
         from tokenroom.serving.workloads.trace import Trace
 
+        reader.check_file("lengths", text)
         pairs = list(Trace(call[2].strip()).lengths())
         if not pairs:
             raise WorkloadError(f"{shown(call[2])} holds no lengths; give a trace with requests")

@@ -85,9 +85,22 @@ def window_of(text: str, field: str) -> tuple[float, float]:
 class WrittenValues:
     """The values of a description's keys."""
 
-    def __init__(self, name: str, keys: Mapping[str, str]) -> None:
+    def __init__(self, name: str, keys: Mapping[str, str], *, allow_files: bool = True) -> None:
         self.name = name
         self.keys = keys
+        self.allow_files = allow_files
+
+    def check_file(self, key: str, text: str) -> None:
+        """Refuse a value that names a file, where none may be read.
+
+        Raises:
+            WorkloadError: None may be read.
+        """
+        if not self.allow_files:
+            raise WorkloadError(
+                f"{key} is {shown(text)}, and no files are read here; write quantiles(0:A,50:B,"
+                "100:C) or another distribution"
+            )
 
     def text(self, key: str) -> str:
         """A key's value as it was written.
@@ -180,6 +193,7 @@ class WrittenValues:
             return distributions.Constant(value=number(text, key))
         name, arguments = call[1], split(call[2])
         if name == "empirical" and len(arguments) == 1:
+            self.check_file(key, text)
             return distributions.Empirical(values=_numbers(arguments[0], key))
         if name == "quantiles" and arguments:
             pairs = [pair_of(argument, key) for argument in arguments]
