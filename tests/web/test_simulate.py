@@ -72,7 +72,7 @@ def refusal(client: TestClient, **asked: Any) -> str:
 def test_it_answers_as_the_command_line_and_with_a_picture(client: TestClient) -> None:
     found = result(client, workload=WORKLOAD)
     run = Run(fit("Llama-3.1-8B-Instruct", "h100", context=8192))
-    workload = parse_workload(WORKLOAD, block_tokens=run.block_tokens)
+    workload = parse_workload(WORKLOAD, block_tokens=run.engine.block_tokens)
     for _ in run.serve(OpenLoop(workload)):
         pass
     expected = simulation_json(run.outcome(), WORKLOAD, Language.ENGLISH)
@@ -157,6 +157,8 @@ def test_what_cannot_be_served_is_refused_at_once(
         ({"workload": "users:count=9,input=9,output=9", "window": "1s..2s"}, "window is of"),
         ({"workload": WORKLOAD, "model": "unheard-of"}, "not in the catalogue"),
         ({"workload": WORKLOAD, "ttft": "soon"}, "ttft is"),
+        ({"workload": WORKLOAD, "scheduling": {"scheduling_policy": "lifo"}}, "lifo"),
+        ({"workload": WORKLOAD, "scheduling": {"policy": "priority"}}, "policy is no setting"),
     ],
 )
 def test_what_is_found_later_fails_with_its_sentence(

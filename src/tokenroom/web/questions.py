@@ -242,6 +242,12 @@ class SimulateQuestion(DeploymentQuestion):
         None, description="Names of the trace's columns, as arrival=ts:ms,input=in,output=n."
     )
     skip_bad: bool = Field(False, description="Leave rows of the trace out that are no requests.")
+    scheduling: dict[str, Scalar] = Field(
+        default_factory=dict,
+        max_length=20,
+        description="Settings that change what steps run but no memory, by the engine's names, as "
+        "scheduling_policy.",
+    )
     ttft: Size | None = Field(
         None, description="Promise of each request's TTFT, as 2s, for goodput."
     )

@@ -46,10 +46,11 @@ def answer_simulate(
         result,
         limits=LatencyLimits(**wanted) if wanted else None,
         price_per_gpu_hour=question.price,
+        scheduling=question.scheduling,
     )
     recorder = PlaybackRecorder()
-    pool_blocks = run.config.num_blocks - 1
-    with traffic_of(question, run.block_tokens) as traffic:
+    pool_blocks = run.engine.usable_blocks
+    with traffic_of(question, run.engine.block_tokens) as traffic:
         teller = _Teller(on_progress, traffic.total, pool_blocks)
         records = run.serve(
             traffic.arrivals,
