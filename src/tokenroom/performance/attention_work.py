@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
 from typing import Final
@@ -158,7 +159,7 @@ def _attention(mixer: Attention, work: StepWork, tp: int, kv_dtype: str) -> list
             )
         )
     if mixer.indexer:
-        found.append(_index(mixer.indexer, work, mixer.indexer.head_dim * ACTIVATION_BYTES))
+        found += _index(mixer.indexer, work, mixer.indexer.head_dim * ACTIVATION_BYTES)
     return found
 
 
@@ -265,7 +266,7 @@ def _latent(mixer: LatentAttention, work: StepWork, tp: int, kv_dtype: str) -> l
         )
         found += _absorbed(mixer, rows * queries, heads)
     if mixer.indexer:
-        found.append(_index(mixer.indexer, work, indexer_bytes_per_token(mixer.indexer), ratio))
+        found += _index(mixer.indexer, work, indexer_bytes_per_token(mixer.indexer), ratio)
     return found
 
 
@@ -305,24 +306,35 @@ def _absorbed(mixer: LatentAttention, rows: int, heads: int) -> list[Operator]:
     return found
 
 
-def _index(indexer: Indexer, work: StepWork, key_bytes: int, ratio: int = 1) -> Operator:
-    """Scores of every key for each token, in FP8; one small key a token, shared by the heads."""
-    pairs: float = sum(causal_pairs(chunk) for chunk in work.prefill)
-    pairs += work.decode_sequences * work.decode_tokens * (_decode_context(work) + 1)
-    reads: float = sum(chunk.tokens + chunk.context for chunk in work.prefill)
-    reads += work.decode_sequences * (work.decode_context_tokens + 1)
-    rows = work.tokens
-    return Operator(
-        name="indexer",
-        kind=Kind.ATTENTION_PREFILL if work.prefill else Kind.ATTENTION_DECODE,
-        arithmetic="bf16",
-        times=1,
-        flops=2 * indexer.num_heads * indexer.head_dim * pairs / ratio,
-        num_bytes=reads * key_bytes / ratio + 4 * pairs / ratio,
-        shape=_spans(work, indexer.head_dim, indexer.num_heads, reads / len(work.prefill))
-        if work.prefill
-        else (indexer.num_heads, pairs / rows, 1, rows),
-    )
+def _index(indexer: Indexer, work: StepWork, key_bytes: int, ratio: int = 1) -> Iterator[Operator]:
+    """Scores of every key for each token, in FP8; one small key a token, shared by the heads.
+
+    Prompts and decoding requests are scored by kernels of their own (vLLM 0.33
+    sparse_attn_indexer.py: ``fp8_mqa_logits`` under ``has_prefill``, ``fp8_paged_mqa_logits``
+    under ``has_decode``).
+    """
+
+    def scores(kind: Kind, pairs: float, keys: float, shape: tuple[float, ...]) -> Operator:
+        return Operator(
+            name="indexer",
+            kind=kind,
+            arithmetic="bf16",
+            times=1,
+            flops=2 * indexer.num_heads * indexer.head_dim * pairs / ratio,
+            num_bytes=keys * key_bytes / ratio + 4 * pairs / ratio,
+            shape=shape,
+        )
+
+    if work.prefill:
+        pairs = sum(causal_pairs(chunk) for chunk in work.prefill)
+        keys = sum(chunk.tokens + chunk.context for chunk in work.prefill)
+        spans = _spans(work, indexer.head_dim, indexer.num_heads, keys / len(work.prefill))
+        yield scores(Kind.ATTENTION_PREFILL, pairs, keys, spans)
+    if rows := work.decode_sequences * work.decode_tokens:
+        seen = _decode_context(work) + 1
+        keys_read = work.decode_sequences * (work.decode_context_tokens + 1)
+        shape = (indexer.num_heads, seen, 1, rows)
+        yield scores(Kind.ATTENTION_DECODE, rows * seen, keys_read, shape)
 
 
 def _scan(mixer: Recurrent, work: StepWork, tp: int, dtype: str) -> list[Operator]:

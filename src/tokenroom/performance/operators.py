@@ -228,8 +228,7 @@ def step_operators(
         return ()
     plan = model_plan(spec, layout)
     cache = kv_dtype or spec.kv_cache_dtype or spec.dtype
-    embedding = _memory("embedding", 1, 2 * work.tokens * plan.hidden_size * ACTIVATION_BYTES)
-    found = [embedding._replace(block=BEFORE_BLOCKS)]
+    found = [_embedding(plan, work)]
     share = host_share(plan, layout)
     for kind, layer in enumerate(plan.layers):
         block = _block(plan, layer, layout, work, cache)
@@ -241,11 +240,52 @@ def step_operators(
         if layout.pipeline_parallel_size > 1:  # who needs to know which stage has it
             block = [operator._replace(block=kind) for operator in block]
         found += block
-    output = _output(plan, layout, work)
+    output = [_final_norm(plan, work), *_output(plan, layout, work.outputs)]
     if layout.host is not None and layout.host.output and plan.head is not None:
         output = list(on_host(output, plan.head, layout.host, work))
     found += output  # after the blocks, as operators are by default
     return (*found, *_sends(plan, layout, work))
+
+
+def token_operators(spec: ModelSpec, layout: Layout, work: StepWork) -> Iterator[Operator]:
+    """Those of :func:`step_operators` that depend on how many tokens a step has, and on no more.
+
+    With :func:`mixing_operators` and :func:`output_operators` they are all of a step, unless
+    the processor computes some of it (``Layout.host``).
+    """
+    plan = model_plan(spec, layout)
+    yield _embedding(plan, work)
+    share = host_share(plan, layout)
+    for layer in plan.layers:
+        yield from _matrices(layer, work)
+        yield from _around(plan, layer, layout, work)
+        if share:
+            yield _host_read(layer, layout, work, share)
+    yield _final_norm(plan, work)
+    yield from _sends(plan, layout, work)
+
+
+def mixing_operators(
+    spec: ModelSpec, layout: Layout, work: StepWork, *, kv_dtype: str | None = None
+) -> Iterator[Operator]:
+    """Those that depend on the contexts of its requests: attention and recurrent layers.
+
+    Of prompts and of decoding requests they are operators of their own, so those of a step are
+    those of its prompts and those of the others.
+    """
+    cache = kv_dtype or spec.kv_cache_dtype or spec.dtype
+    for layer in model_plan(spec, layout).layers:
+        yield from _mixing(layer, layout, work, cache)
+
+
+def output_operators(spec: ModelSpec, layout: Layout, outputs: int) -> Iterator[Operator]:
+    """Those that depend on how many rows of logits are wanted."""
+    yield from _output(model_plan(spec, layout), layout, outputs)
+
+
+def _embedding(plan: ModelPlan, work: StepWork) -> Operator:
+    moved = 2 * work.tokens * plan.hidden_size * ACTIVATION_BYTES
+    return _memory("embedding", 1, moved)._replace(block=BEFORE_BLOCKS)
 
 
 def _sends(plan: ModelPlan, layout: Layout, work: StepWork) -> Iterator[Operator]:
@@ -327,13 +367,30 @@ def _message(kind: Kind, times: int, message_bytes: float, ranks: int) -> Operat
 def _block(
     plan: ModelPlan, layer: LayerPlan, layout: Layout, work: StepWork, kv_dtype: str
 ) -> list[Operator]:
+    return [
+        *_matrices(layer, work),
+        *_mixing(layer, layout, work, kv_dtype),
+        *_around(plan, layer, layout, work),
+    ]
+
+
+def _matrices(layer: LayerPlan, work: StepWork) -> Iterator[Operator]:
+    for matrix in layer.matrices:
+        yield matrix_operator(matrix, work.tokens, layer.times)
+
+
+def _mixing(layer: LayerPlan, layout: Layout, work: StepWork, kv_dtype: str) -> Iterator[Operator]:
+    for mixer in layer.mixers:
+        for operator in mixer_operators(mixer, work, layout.tensor_parallel_size, kv_dtype):
+            yield operator._replace(times=operator.times * layer.times)
+
+
+def _around(plan: ModelPlan, layer: LayerPlan, layout: Layout, work: StepWork) -> list[Operator]:
+    """What a block runs besides its dense matrices and its mixers."""
     tokens, times = work.tokens, layer.times
     tp = layout.tensor_parallel_size
     hidden_bytes = plan.hidden_size * ACTIVATION_BYTES
-    found = [matrix_operator(matrix, tokens, times) for matrix in layer.matrices]
-    for mixer in layer.mixers:
-        for operator in mixer_operators(mixer, work, tp, kv_dtype):
-            found.append(operator._replace(times=operator.times * times))
+    found: list[Operator] = []
     if layer.norms:  # reads input and residual, writes both
         found.append(_memory("norm", layer.norms * times, 4 * tokens * hidden_bytes))
     if layer.inner_norms:
@@ -388,9 +445,13 @@ def _exchange(
     ]
 
 
-def _output(plan: ModelPlan, layout: Layout, work: StepWork) -> list[Operator]:
-    rows, tp = work.outputs, layout.tensor_parallel_size
-    found = [_memory("norm", 1, 4 * work.tokens * plan.hidden_size * ACTIVATION_BYTES)]
+def _final_norm(plan: ModelPlan, work: StepWork) -> Operator:
+    return _memory("norm", 1, 4 * work.tokens * plan.hidden_size * ACTIVATION_BYTES)
+
+
+def _output(plan: ModelPlan, layout: Layout, rows: int) -> list[Operator]:
+    tp = layout.tensor_parallel_size
+    found: list[Operator] = []
     if plan.head is not None:
         found.append(matrix_operator(plan.head, rows, 1))
     if tp > 1:

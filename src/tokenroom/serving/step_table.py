@@ -1,34 +1,124 @@
-"""Times of steps looked up instead of computed: decode steps recur by the hundred thousand."""
+"""Times of steps looked up instead of computed: steps recur by the hundred thousand.
+
+A step's time is put together from its parts (:mod:`tokenroom.performance.step_parts`), each
+interpolated between nodes that are computed once, when they are first needed.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from tokenroom.performance.work import StepWork
+from tokenroom.models.spec import Attention, LatentAttention, ModelSpec
+from tokenroom.performance.step_parts import (
+    Load,
+    Part,
+    PromptKernel,
+    StepParts,
+    has_parts,
+)
+from tokenroom.performance.work import Chunk, StepWork
 from tokenroom.serving.scheduler import StepPlan
 from tokenroom.serving.step_cost import StepCost
 
-_LEAST_SPACING: Final = 16
 _PARTS: Final = 16
-"""Nodes lie at most a 16th of the context apart."""
+"""Nodes lie at most a 16th of their value apart."""
+_LEAST_SPACING: Final = 16
+"""Between two contexts, in tokens."""
+_LARGEST: Final = 1 << 24
+"""Tokens that no step and no context has."""
+STARTED: Final = 0
+"""Kernels are started by the host one by one: the index into a :class:`Part`."""
+REPLAYED: Final = 1
+"""They are replayed from a graph."""
+
+
+def _axis(spacing: int, parts: int, marks: Iterable[int] = ()) -> tuple[int, ...]:
+    """Nodes from 0 on, ``spacing`` apart at first, then ``parts`` of them in every doubling."""
+    nodes = set(marks)
+    value = 0
+    while value < _LARGEST:
+        nodes.add(value)
+        while spacing * 2 * parts <= value:
+            spacing *= 2
+        value += spacing
+    return (*sorted(nodes), _LARGEST)
+
+
+COUNTS: Final = _axis(1, _PARTS)
+"""Nodes of counts of tokens and of requests."""
+
+
+def place(axis: tuple[int, ...], value: float) -> tuple[int, float]:
+    """The node at or below a value, and how far to the next one it lies."""
+    low = bisect_right(axis, value) - 1
+    return low, (value - axis[low]) / (axis[low + 1] - axis[low])
 
 
 class StepTable:
     """What :class:`~.step_cost.StepCost` gives, at less work a step.
 
-    A step in which every request computes one token is interpolated linearly between two mean
-    contexts, computed once for each number of requests; its attention grows with the context
-    linearly or nearly so. A step with prompts is computed as it is.
+    Where a step has no parts (the processor computes some of it) only steps that decode are looked
+    up, and others are computed.
+
+    Attributes:
+        parts: The parts that nodes are made of; None where steps have none.
+        contexts: Nodes of contexts; windows and numbers of chosen keys among them, at which the
+            time bends.
+        kernels: The operators over prompts.
+        computes_loads: What a chunk asks of those is computed each time: local chunks begin anew,
+            so that it is no smooth function of the context.
+        launches: Kernels of a step that depend on its tokens, its rows of logits, its decoding
+            requests and its prompts.
 
     Args:
         cost: How long steps take.
+
+    Raises:
+        DeploymentError: The model has parts whose speed is not modelled.
+        HardwareError: A peak or bandwidth that it needs is not known.
     """
 
-    __slots__ = ("_cost", "_nodes")
+    __slots__ = (
+        "_cost",
+        "_decoding",
+        "_loads",
+        "_outputs",
+        "_tokens",
+        "_whole",
+        "computes_loads",
+        "contexts",
+        "kernels",
+        "launches",
+        "parts",
+    )
 
     def __init__(self, cost: StepCost) -> None:
         self._cost = cost
-        self._nodes: dict[tuple[int, int], float] = {}
+        self.parts = _parts(cost)
+        bends = set(_bends(cost.spec))
+        self.computes_loads = any(local for _, local in bends)
+        self.contexts = _axis(
+            _LEAST_SPACING,
+            _PARTS,
+            {place for tokens, local in bends for place in range(tokens - 1, tokens + local)},
+        )
+        self.kernels: tuple[PromptKernel, ...] = ()
+        self.launches = (0, 0, 0, 0)
+        if self.parts is not None:
+            self.kernels = self.parts.prompt_kernels()
+            self.launches = (
+                self.parts.of_tokens(1).launches,
+                self.parts.of_outputs(1).launches,
+                self.parts.of_decoding(1, 1).launches,
+                sum(kernel.times for kernel in self.kernels),
+            )
+        self._tokens: dict[int, Part] = {}
+        self._outputs: dict[int, Part] = {}
+        self._decoding: dict[tuple[int, int], Part] = {}
+        self._loads: dict[tuple[int, int], tuple[Load, ...]] = {}
+        self._whole: dict[tuple[int, int], float] = {}
 
     def __call__(self, plan: StepPlan) -> float:
         """Seconds of a step.
@@ -37,26 +127,175 @@ class StepTable:
             DeploymentError: The model has parts whose speed is not modelled.
             HardwareError: A peak or bandwidth that it needs is not known.
         """
-        count = len(plan.tokens)
-        if sum(plan.tokens) != count:
-            return self._cost(plan)
-        context = sum(plan.contexts) / count
-        spacing = _LEAST_SPACING
-        while spacing * 2 * _PARTS <= context:
-            spacing *= 2
-        low = int(context // spacing) * spacing
-        below = self._node(count, low)
-        return below + (self._node(count, low + spacing) - below) * (context - low) / spacing
+        count = decoding = len(plan.tokens)
+        tokens = sum(plan.tokens)
+        context = sum(plan.contexts)
+        chunks: list[tuple[int, int]] = []
+        if tokens != count:
+            chunks = plan.prefills()
+            decoding -= len(chunks)
+            context -= sum(before for _, before in chunks)
+        mean = context / decoding if decoding else 0.0
+        if self.parts is None:
+            return self._cost(plan) if chunks else self._computed_whole(count, mean)
+        return self._joined(self.parts, tokens, count, decoding, mean, chunks)
 
-    def _node(self, count: int, context: int) -> float:
-        found = self._nodes.get((count, context))
+    def _joined(
+        self,
+        parts: StepParts,
+        tokens: int,
+        count: int,
+        decoding: int,
+        context: float,
+        chunks: Sequence[tuple[int, int]],
+    ) -> float:
+        """A step put together, as :func:`tokenroom.performance.step_time.step_time` does it."""
+        way = REPLAYED if parts.cuda_graphs and not chunks else STARTED
+        device = self._between(self.of_tokens, tokens, way)
+        device += self._between(self.of_outputs, count, way)
+        if decoding:
+            device += self._decoded(decoding, context, way)
+        if chunks:
+            device += self.prompt_seconds(chunks)
+        prepare = parts.prepare_seconds
+        if way == STARTED:
+            of_tokens, of_outputs, of_decoding, of_prompts = self.launches
+            launches = of_tokens + of_outputs
+            launches += (of_decoding if decoding else 0) + (of_prompts if chunks else 0)
+            prepare += launches * parts.kernel_seconds
+        return max(device, prepare) + (parts.step_seconds + count * parts.sequence_seconds)
+
+    @staticmethod
+    def _between(of: Callable[[int], Part], count: int, way: int) -> float:
+        low, share = place(COUNTS, count)
+        below = of(low)[way]
+        return below + (of(low + 1)[way] - below) * share if share else below
+
+    def _decoded(self, count: int, context: float, way: int) -> float:
+        low, share = place(COUNTS, count)
+        below = self._decoded_at(low, context, way)
+        if not share:
+            return below
+        return below + (self._decoded_at(low + 1, context, way) - below) * share
+
+    def _decoded_at(self, row: int, context: float, way: int) -> float:
+        low, share = place(self.contexts, context)
+        below = self.of_decoding(row, low)[way]
+        if not share:
+            return below
+        return below + (self.of_decoding(row, low + 1)[way] - below) * share
+
+    def prompt_seconds(self, chunks: Sequence[tuple[int, int]]) -> float:
+        """Seconds of what depends on prompts' chunks (tokens and context)."""
+        loads = [self._load_of(*chunk) for chunk in chunks]
+        seconds = 0.0
+        for kernel, asked in zip(self.kernels, zip(*loads, strict=True), strict=True):
+            together = Load(*map(sum, zip(*asked, strict=True)))
+            seconds += kernel.seconds(together, len(chunks))
+        return seconds
+
+    def _load_of(self, tokens: int, context: int) -> tuple[Load, ...]:
+        if self.computes_loads:
+            assert self.parts is not None
+            return self.parts.prompt_loads(Chunk(tokens, context))
+        low, share = place(COUNTS, tokens)
+        below = self._load_on(low, context)
+        if not share:
+            return below
+        return _shared(below, self._load_on(low + 1, context), share)
+
+    def _load_on(self, row: int, context: int) -> tuple[Load, ...]:
+        low, share = place(self.contexts, context)
+        below = self.loads(row, low)
+        if not share:
+            return below
+        return _shared(below, self.loads(row, low + 1), share)
+
+    def of_tokens(self, row: int) -> Part:
+        """The part of so many tokens, by their node."""
+        found = self._tokens.get(row)
+        if found is None:
+            assert self.parts is not None
+            found = self._tokens[row] = self.parts.of_tokens(COUNTS[row])
+        return found
+
+    def of_outputs(self, row: int) -> Part:
+        """The part of so many rows of logits, by their node."""
+        found = self._outputs.get(row)
+        if found is None:
+            assert self.parts is not None
+            found = self._outputs[row] = self.parts.of_outputs(COUNTS[row])
+        return found
+
+    def of_decoding(self, row: int, column: int) -> Part:
+        """The part of so many decoding requests at a mean context, by their nodes."""
+        found = self._decoding.get((row, column))
+        if found is None:
+            assert self.parts is not None
+            found = self.parts.of_decoding(COUNTS[row], self.contexts[column])
+            self._decoding[row, column] = found
+        return found
+
+    def loads(self, row: int, column: int) -> tuple[Load, ...]:
+        """What a chunk asks of the kernels over prompts, by the nodes of its tokens and context."""
+        found = self._loads.get((row, column))
+        if found is None:
+            assert self.parts is not None
+            chunk = Chunk(COUNTS[row], self.contexts[column])
+            found = self._loads[row, column] = self.parts.prompt_loads(chunk)
+        return found
+
+    def _computed_whole(self, count: int, context: float) -> float:
+        low, share = place(self.contexts, context)
+        below = self._whole_node(count, low)
+        return below + (self._whole_node(count, low + 1) - below) * share if share else below
+
+    def _whole_node(self, count: int, column: int) -> float:
+        found = self._whole.get((count, column))
         if found is None:
             others = self._cost.terms.layout.data_parallel_size - 1
-            found = self._nodes[count, context] = self._cost.seconds(
+            found = self._whole[count, column] = self._cost.seconds(
                 StepWork(
                     decode_sequences=count,
-                    decode_context_tokens=context,
+                    decode_context_tokens=self.contexts[column],
                     other_tokens=others * count,
                 )
             )
         return found
+
+
+def _shared(below: tuple[Load, ...], above: tuple[Load, ...], share: float) -> tuple[Load, ...]:
+    return tuple(
+        Load(*(least + (most - least) * share for least, most in zip(low, high, strict=True)))
+        for low, high in zip(below, above, strict=True)
+    )
+
+
+def _parts(cost: StepCost) -> StepParts | None:
+    terms = cost.terms
+    if not has_parts(terms.engine, terms.layout):
+        return None
+    return StepParts(
+        cost.spec,
+        terms.layout,
+        cost.accelerator,
+        engine=terms.engine,
+        kv_dtype=terms.kv_dtype,
+        cuda_graphs=terms.cuda_graphs,
+        asynchronous=terms.asynchronous,
+        factors=cost.factors,
+    )
+
+
+def _bends(spec: ModelSpec) -> Iterator[tuple[int, bool]]:
+    """Tokens at which the time of attention bends, and whether it falls there (local chunks)."""
+    for layer, _ in spec.layer_kinds:
+        for mixer in layer.mixers:
+            if not isinstance(mixer, Attention | LatentAttention):
+                continue
+            if mixer.window is not None:
+                yield mixer.window, False
+            if isinstance(mixer, Attention) and mixer.chunk is not None:
+                yield mixer.chunk, True
+            if mixer.indexer is not None:
+                yield mixer.indexer.top_k, False
