@@ -27,7 +27,13 @@ from tokenroom.engines.policy import Deployment
 from tokenroom.engines.registry import command_parser, engine_named
 from tokenroom.engines.sglang.flags import known_versions as sglang_versions
 from tokenroom.engines.sglang.settings import SGLangSettings
-from tokenroom.engines.tensorrt_llm.settings import BACKENDS, KV_DTYPES, TensorRTSettings
+from tokenroom.engines.tensorrt_llm.settings import (
+    BACKENDS,
+    CAPACITY_POLICIES,
+    CHUNKING_POLICIES,
+    KV_DTYPES,
+    TensorRTSettings,
+)
 from tokenroom.engines.vllm.flags import all_flags, flags_of
 from tokenroom.engines.vllm.flags import known_versions as vllm_versions
 from tokenroom.engines.vllm.settings import SpeculativeSettings, VLLMSettings
@@ -292,6 +298,8 @@ def check_sglang(version: str, asked: SGLangSettings) -> None:
 TENSORRT = by_annotation(
     TensorRTSettings,
     {
+        "capacity_scheduler_policy": st.sampled_from(CAPACITY_POLICIES),
+        "context_chunking_policy": st.sampled_from(CHUNKING_POLICIES),
         "backend": st.sampled_from(BACKENDS),
         "kv_cache_dtype": st.sampled_from(KV_DTYPES),
         "mamba_ssm_cache_dtype": st.sampled_from(["auto", "float32"]),

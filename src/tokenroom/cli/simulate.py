@@ -91,7 +91,7 @@ class _SimulateCommand(SectionedCommand):
 @deployment_options(
     pp="Pipeline-parallel size (only 1 is simulated).",
     dp="Data-parallel size (only 1 is simulated).",
-    engine="vllm, with @VERSION for an older one.",
+    engine="vllm or tensorrt-llm, with @VERSION for an older one.",
 )
 @click.option(
     "--scheduling-policy",

@@ -77,6 +77,10 @@ SIMULATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "{count} whose prompt leaves no room for an answer within max_model_len {length}",
         "{count} 个的提示在 max_model_len {length} 内没有回答的余地",
     ),
+    "simulate.refused.beyond_step": (
+        "{count} whose prompt is longer than a step may be, as prompts are not divided",
+        "{count} 个的提示超过一步的上限，而提示不分块",
+    ),
     "simulate.refused.beyond_pool": (
         "{count} that the KV pool of {tokens} tokens would never hold, so that they would wait for "
         "ever",
@@ -89,6 +93,10 @@ SIMULATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "simulate.reason.too_long": (
         "no room for an answer within max_model_len {length}",
         "在 max_model_len {length} 内没有回答的余地",
+    ),
+    "simulate.reason.beyond_step": (
+        "it is longer than a step may be, and prompts are not divided",
+        "超过一步的上限，而提示不分块",
     ),
     "simulate.reason.beyond_pool": (
         "the KV pool of {tokens} tokens never holds it",

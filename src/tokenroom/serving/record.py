@@ -13,6 +13,9 @@ class Refusal(StrEnum):
     TOO_LONG = "too_long"
     """Its prompt leaves no room for an answer in ``max_model_len`` (the front end of vLLM says
     so)."""
+    BEYOND_STEP = "beyond_step"
+    """Its prompt is longer than a step, and prompts are not divided (TensorRT-LLM's
+    ``max_num_tokens``)."""
     BEYOND_POOL = "beyond_pool"
     """The KV pool does not hold it even when it is alone: it would wait for ever."""
 

@@ -98,23 +98,26 @@ _KV_IGNORED: Final = frozenset(
         *("attention_dp_events_gather_period_ms",),
     }
 )
+SCHEDULER_KEYS: Final = frozenset(
+    {"capacity_scheduler_policy", "context_chunking_policy", "enable_prefix_aware_scheduling"}
+)
+"""Keys of ``scheduler_config`` that are settings of the same name."""
+_SCHEDULER_IGNORED: Final = frozenset(
+    {"dynamic_batch_config", "waiting_queue_policy", "use_python_scheduler"}
+)
 TOP_KEYS: Final = frozenset(
     {
         *("backend", "dtype", "tensor_parallel_size", "pipeline_parallel_size"),
         *("moe_expert_parallel_size", "enable_attention_dp", "max_batch_size", "max_num_tokens"),
         *("max_seq_len", "max_input_len", "max_beam_width", "enable_chunked_prefill"),
+        "disable_overlap_scheduler",
     }
 )
 """Keys at the top of the file that are settings of the same name."""
 _TOP_IGNORED: Final = frozenset(
     {
-        *(
-            "print_iter_log",
-            "disable_overlap_scheduler",
-            "enable_iter_perf_stats",
-            "stream_interval",
-        ),
-        *("num_postprocess_workers", "scheduler_config", "trust_remote_code", "attn_backend"),
+        *("print_iter_log", "enable_iter_perf_stats", "stream_interval"),
+        *("num_postprocess_workers", "trust_remote_code", "attn_backend"),
         *("enable_autotuner", "guided_decoding_backend", "return_perf_metrics", "perf_metrics_max"),
         *(
             "gpus_per_node",
@@ -307,6 +310,13 @@ def _document(
                     ignored.append(f"{key}.{name}")
                 else:
                     unknown.append(f"{key}.{name}")
+        elif key == "scheduler_config":
+            for name, item in _section(value, key, path).items():
+                if name in SCHEDULER_KEYS:
+                    values[name] = item
+                else:
+                    known = name in _SCHEDULER_IGNORED
+                    (ignored if known else unknown).append(f"{key}.{name}")
         elif key == "cuda_graph_config":
             values |= _graph_values(value, path, unknown)
         elif key == "speculative_config":

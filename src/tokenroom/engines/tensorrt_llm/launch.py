@@ -21,7 +21,7 @@ from tokenroom.engines.launch import (
     value_words,
 )
 from tokenroom.engines.policy import Deployment
-from tokenroom.engines.tensorrt_llm.arguments import KV_KEYS, TOP_KEYS
+from tokenroom.engines.tensorrt_llm.arguments import KV_KEYS, SCHEDULER_KEYS, TOP_KEYS
 from tokenroom.engines.tensorrt_llm.built_engine import Release, release_of
 
 _FILE: Final = ("--extra_llm_api_options", "tensorrt_llm.yaml")
@@ -136,6 +136,8 @@ def _keys(name: str, asked: Mapping[str, Any]) -> tuple[str, ...]:
         if key == "max_draft_len" and str(asked.get("speculative_type")).upper() == "MTP":
             key = "num_nextn_predict_layers"
         return ("speculative_config", key)
+    if name in SCHEDULER_KEYS:
+        return ("scheduler_config", name)
     return (name,) if name in TOP_KEYS else ()
 
 

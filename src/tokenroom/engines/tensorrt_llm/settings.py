@@ -18,13 +18,16 @@ from tokenroom.errors import DeploymentError, shown
 
 BACKENDS: Final = ("pytorch", "tensorrt", "_autodeploy")
 KV_DTYPES: Final = ("auto", "fp8", "nvfp4", "float16", "bfloat16")
+CAPACITY_POLICIES: Final = ("GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH")
+CHUNKING_POLICIES: Final = ("FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorRTSettings:
     """Arguments of ``trtllm-serve`` and of its YAML under their own names; None is not set.
 
-    Keys of ``kv_cache_config``, ``cuda_graph_config`` and ``speculative_config`` stand here flat:
+    Keys of ``kv_cache_config``, ``cuda_graph_config``, ``speculative_config`` and
+    ``scheduler_config`` (which change what steps run, and no memory) stand here flat:
     the cache's ``dtype`` as ``kv_cache_dtype``, the graphs' keys with ``cuda_graph_`` before them.
     Sizes are in bytes, lengths in tokens (``tensorrt_llm/llmapi/llm_args.py``).
     """
@@ -58,6 +61,10 @@ class TensorRTSettings:
     cuda_graph_batch_sizes: tuple[int, ...] | None = None
     cuda_graph_enable_padding: bool | None = None
     enable_chunked_prefill: bool | None = None
+    capacity_scheduler_policy: str | None = None
+    context_chunking_policy: str | None = None
+    enable_prefix_aware_scheduling: bool | None = None
+    disable_overlap_scheduler: bool | None = None
     speculative_type: str | None = None
     speculative_tokens: int | None = None
     speculative_model: str | None = None
@@ -92,6 +99,8 @@ _SWITCHES: Final = frozenset(
         "cuda_graphs",
         "cuda_graph_enable_padding",
         "enable_chunked_prefill",
+        "enable_prefix_aware_scheduling",
+        "disable_overlap_scheduler",
         "fail_fast_on_attention_window_too_large",
     }
 )
@@ -115,6 +124,8 @@ _COUNTS: Final = frozenset(
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "backend": BACKENDS,
     "kv_cache_dtype": KV_DTYPES,
+    "capacity_scheduler_policy": CAPACITY_POLICIES,
+    "context_chunking_policy": CHUNKING_POLICIES,
     "mamba_ssm_cache_dtype": ("auto", "float16", "bfloat16", "float32"),
 }
 _LARGEST_BLOCK: Final = 2**20
