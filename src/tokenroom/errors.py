@@ -62,6 +62,18 @@ class ProfileError(TokenroomError):
     """A calibration profile is missing, damaged, or of another machine."""
 
 
+class ComparisonError(TokenroomError):
+    """Deployments cannot be compared as it was asked."""
+
+
+class StoreError(TokenroomError):
+    """A folder of kept answers cannot be read or written."""
+
+
+class ExecutionError(TokenroomError):
+    """The workers that were asked for cannot be had."""
+
+
 _SHOWN_CHARACTERS: Final = 80
 
 

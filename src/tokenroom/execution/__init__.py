@@ -1,0 +1,1 @@
+"""Many independent questions answered by several workers, kept as they are answered."""
