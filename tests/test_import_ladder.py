@@ -16,7 +16,7 @@ PACKAGE = Path(tokenroom.__file__).parent
 LADDER = (
     {"errors"},
     {"units", "files"},
-    {"hardware", "models", "benchmarks"},
+    {"hardware", "models", "benchmarks", "execution"},
     {"memory"},
     {"engines"},
     {"performance"},

@@ -30,7 +30,7 @@ from tokenroom.cli.options import (
     say_written,
 )
 from tokenroom.cli.question import question
-from tokenroom.cli.served_workload import WORKLOAD_SECTION, served_workload, workload_options
+from tokenroom.cli.served_workload import WORKLOAD_SECTION, workload_options, workload_source
 from tokenroom.errors import CommandLineError
 from tokenroom.reports.messages import Language, message, printable
 
@@ -135,7 +135,7 @@ def command(
     if result.plan.refusal is not None:
         return _show_refusal(result, as_json=as_json, language=language)
     run = _run(result, limits, options, language)
-    arrivals = served_workload(options, run.engine.block_tokens)
+    arrivals = workload_source(options).served(run.engine.block_tokens)
     with ExitStack() as stack:
         hear: list[Callable[[RequestRecord], None]] = [_first_refusals(run, result, language)]
         watch: list[Callable[[StepRecord], None]] = []
