@@ -11,8 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from test_tasks import outcomes, tasks, values
-from tried import squared
+from tried import outcomes, squared, tasks, values
 
 pytestmark = [
     pytest.mark.slow,

@@ -6,34 +6,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tried
+from tried import outcomes, tasks, values
 
 from tokenroom.errors import ExecutionError
 from tokenroom.execution.store import Store
-from tokenroom.execution.tasks import Outcome, Task, run_tasks
+from tokenroom.execution.tasks import Task, run_tasks
 from tokenroom.execution.workers import usable_cpus, workers
-
-Question = dict[str, Any]
-
-
-def tasks(function: Callable[[Question], Any], *questions: Question) -> Iterator[Task]:
-    for number, question in enumerate(questions):
-        yield Task(name=f"task {number}", function=function, question=question)
-
-
-def outcomes(given: Iterator[Task], jobs: int, store: Store | None = None) -> list[Outcome]:
-    with workers(jobs) as (executor, count):
-        found = list(run_tasks(given, executor, workers=count, store=store))
-    return sorted(found, key=lambda outcome: outcome.index)
-
-
-def values(number: int) -> list[Question]:
-    return [{"value": value} for value in range(number)]
 
 
 def test_processes_answer_what_one_process_answers() -> None:
@@ -127,6 +110,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {folder!r})
 import tried
+from tried import outcomes, tasks, values
 from tokenroom.execution.store import Store
 from tokenroom.execution.tasks import Task, run_tasks
 from tokenroom.execution.workers import workers

@@ -1,12 +1,16 @@
-"""Functions that the tests of executors have called elsewhere."""
+"""Functions that the tests of executors have called elsewhere, and how they have it done."""
 
 import os
 import signal
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tokenroom.errors import WorkloadError
+from tokenroom.execution.store import Store
+from tokenroom.execution.tasks import Outcome, Task, run_tasks
+from tokenroom.execution.workers import workers
 
 
 def squared(question: dict[str, Any]) -> dict[str, Any]:
@@ -40,3 +44,21 @@ def waits(question: dict[str, Any]) -> dict[str, Any]:
     Path(question["file"]).write_text("begun")
     time.sleep(60)
     return {}
+
+
+Question = dict[str, Any]
+
+
+def tasks(function: Callable[[Question], Any], *questions: Question) -> Iterator[Task]:
+    for number, question in enumerate(questions):
+        yield Task(name=f"task {number}", function=function, question=question)
+
+
+def outcomes(given: Iterator[Task], jobs: int, store: Store | None = None) -> list[Outcome]:
+    with workers(jobs) as (executor, count):
+        found = list(run_tasks(given, executor, workers=count, store=store))
+    return sorted(found, key=lambda outcome: outcome.index)
+
+
+def values(number: int) -> list[Question]:
+    return [{"value": value} for value in range(number)]

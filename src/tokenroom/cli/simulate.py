@@ -11,25 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tokenroom.cli.deployment_options import (
-    SECTIONS,
-    check_named,
-    deployment_options,
-    words_argument,
-)
 from tokenroom.cli.options import (
-    COUNT,
     NUMBER,
     SectionedCommand,
     json_option,
     json_schema_option,
     language_option,
-    price_option,
-    profile_options,
     promise_options,
     say_written,
 )
-from tokenroom.cli.question import question
+from tokenroom.cli.served_deployment import (
+    SERVED_SECTIONS,
+    served_deployment,
+    served_deployment_options,
+)
 from tokenroom.cli.served_workload import WORKLOAD_SECTION, workload_options, workload_source
 from tokenroom.errors import CommandLineError
 from tokenroom.reports.messages import Language, message, printable
@@ -47,9 +42,7 @@ _TOLD_EVERY_SECONDS: Final = 0.5
 class _SimulateCommand(SectionedCommand):
     sections: Mapping[str, tuple[str, ...]] = {
         "Workload": WORKLOAD_SECTION,
-        "Calibration": ("profile_name", "profile_file"),
-        **SECTIONS,
-        "Scheduler": ("scheduling_policy", "long_prefill_token_threshold"),
+        **SERVED_SECTIONS,
     }
 
 
@@ -61,7 +54,7 @@ class _SimulateCommand(SectionedCommand):
     "comes an engine's own command: tokenroom simulate --gpu h100 --trace trace.csv -- vllm serve "
     "MODEL",
 )
-@words_argument
+@served_deployment_options
 @workload_options
 @promise_options
 @click.option(
@@ -70,7 +63,6 @@ class _SimulateCommand(SectionedCommand):
     type=NUMBER,
     help="Share of all requests, 0 to 1, that has to keep them: exit code 1 if fewer do.",
 )
-@price_option
 @click.option(
     "--requests",
     "requests_file",
@@ -88,22 +80,6 @@ class _SimulateCommand(SectionedCommand):
     type=click.Path(path_type=Path),
     help="Draw memory, queue and latencies to FILE (png, svg, pdf).",
 )
-@deployment_options(
-    pp="Pipeline-parallel size (only 1 is simulated).",
-    dp="Data-parallel size (only 1 is simulated).",
-    engine="vllm or tensorrt-llm, with @VERSION for an older one.",
-)
-@click.option(
-    "--scheduling-policy",
-    type=click.Choice(["fcfs", "priority"]),
-    help="vLLM's --scheduling-policy (fcfs).",
-)
-@click.option(
-    "--long-prefill-token-threshold",
-    type=COUNT,
-    help="vLLM's --long-prefill-token-threshold.",
-)
-@profile_options
 @json_schema_option
 @json_option
 @language_option
@@ -126,15 +102,12 @@ def command(
 
         click.echo(schema_text(), nl=False)
         return 0
-    check_named(options)
     limits = _limits(options)
-    from tokenroom.fitting import fit
-
-    asked = question(words, options, verb="simulate")
-    result = fit(asked.model, asked.accelerator, **asked.settings)
+    deployment = served_deployment(words, options, language)
+    result = deployment.fit
     if result.plan.refusal is not None:
         return _show_refusal(result, as_json=as_json, language=language)
-    run = _run(result, limits, options, language)
+    run = deployment.run(limits)
     arrivals = workload_source(options).served(run.engine.block_tokens)
     with ExitStack() as stack:
         hear: list[Callable[[RequestRecord], None]] = [_first_refusals(run, result, language)]
@@ -191,36 +164,6 @@ def command(
 
         print_simulation(console(), done, arrivals.name, language, wanted)
     return _exit_code(done, wanted)
-
-
-def _run(
-    result: FitResult, limits: LatencyLimits | None, options: dict[str, Any], language: Language
-) -> Run:
-    from tokenroom.performance.factors import UNCALIBRATED
-    from tokenroom.serving.run import Run
-
-    factors = UNCALIBRATED
-    if options["profile_name"] is not None or options["profile_file"] is not None:
-        from tokenroom.cli.calibrate import named_profile
-        from tokenroom.profiles import applied
-        from tokenroom.reports.calibration_text import applied_text
-        from tokenroom.serving_speed import served_by
-
-        _, profile = named_profile(options["profile_name"], options["profile_file"])
-        calibration = applied(profile, served_by(result))
-        click.echo(applied_text(calibration, language), err=True)
-        factors = calibration.factors
-    return Run(
-        result,
-        limits=limits,
-        price_per_gpu_hour=options["price"],
-        factors=factors,
-        scheduling={
-            name: options[name]
-            for name in ("scheduling_policy", "long_prefill_token_threshold")
-            if options[name] is not None
-        },
-    )
 
 
 def _all_of(watch: Sequence[Callable[[StepRecord], None]]) -> Callable[[StepRecord], None]:
