@@ -1,0 +1,1 @@
+"""What to deploy: from users, lengths and objectives to deployments that hold them."""

@@ -1,0 +1,127 @@
+"""Deployments that may be tried: kinds of GPU, how many, how the model is divided, types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tokenroom.hardware.accelerator import Accelerator
+from tokenroom.memory.weights import checkpoint_weights
+from tokenroom.models.spec import LatentAttention, ModelSpec, MoEFFN
+
+PER_NODE: Final = 8
+"""GPUs of one host: HGX and most servers."""
+
+_COUNTS: Final = (1, 2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One replica as it may be deployed.
+
+    Attributes:
+        spec: The model, in the layout its weights have.
+        accelerator: The kind of GPU.
+        engine: The engine, with a version behind ``@`` when it is not the newest.
+        tensor_parallel_size: Ranks that share each layer.
+        pipeline_parallel_size: Stages.
+        data_parallel_size: Copies of attention that share the experts.
+        expert_parallel: Experts are divided by whole ones.
+        kv: Type of the KV cache; None for what the engine takes by itself.
+        max_num_batched_tokens: Token budget of a step; None for the engine's own.
+    """
+
+    spec: ModelSpec
+    accelerator: Accelerator
+    engine: str = "vllm"
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    expert_parallel: bool = False
+    kv: str | None = None
+    max_num_batched_tokens: int | None = None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
+
+    @property
+    def division(self) -> str:
+        """How the model is divided, as ``TP4 PP2``; empty on one GPU."""
+        parts = (
+            ("TP", self.tensor_parallel_size),
+            ("PP", self.pipeline_parallel_size),
+            ("DP", self.data_parallel_size),
+        )
+        words = [f"{name}{size}" for name, size in parts if size > 1]
+        return " ".join([*words, "EP"] if self.expert_parallel else words)
+
+
+def candidates(
+    specs: Iterable[ModelSpec],
+    accelerators: Sequence[Accelerator],
+    *,
+    engines: Sequence[str] = ("vllm",),
+    kv_types: Sequence[str | None] = (None,),
+    most_gpus: int = PER_NODE,
+) -> Iterator[Candidate]:
+    """Every replica worth trying, small ones first.
+
+    Tensor parallelism stays inside of a host; what needs more hosts has a pipeline over them. Two
+    stages are also tried inside of a host where GPUs are joined by PCIe, since they exchange far
+    less. Mixtures of experts are also tried with experts divided by whole ones, and where attention
+    is latent (MLA), whose cache tensor parallelism copies to every rank, with data-parallel
+    attention.
+
+    Args:
+        specs: The model, in each layout to be compared.
+        accelerators: Kinds of GPU.
+        engines: Engines, with versions.
+        kv_types: Types of the cache; None for what the engine takes by itself.
+        most_gpus: The most GPUs of one replica.
+    """
+    for spec in specs:
+        least_bytes = checkpoint_weights(spec).total_bytes
+        for accelerator in accelerators:
+            for gpus in _COUNTS:
+                if gpus > most_gpus or gpus * accelerator.memory_bytes < least_bytes:
+                    continue
+                for division in _divisions(spec, accelerator, gpus):
+                    for engine in engines:
+                        for kv in kv_types:
+                            tensor, pipeline, copies, experts = division
+                            yield Candidate(
+                                spec=spec,
+                                accelerator=accelerator,
+                                engine=engine,
+                                tensor_parallel_size=tensor,
+                                pipeline_parallel_size=pipeline,
+                                data_parallel_size=copies,
+                                expert_parallel=experts,
+                                kv=kv,
+                            )
+
+
+def least_gpus(spec: ModelSpec, accelerator: Accelerator) -> int:
+    """GPUs whose memory holds the weights alone."""
+    return -(-checkpoint_weights(spec).total_bytes // accelerator.memory_bytes)
+
+
+def _divisions(
+    spec: ModelSpec, accelerator: Accelerator, gpus: int
+) -> Iterator[tuple[int, int, int, bool]]:
+    """Tensor, pipeline and data-parallel sizes, and whether whole experts are divided."""
+    if gpus > PER_NODE:
+        yield PER_NODE, gpus // PER_NODE, 1, False
+        return
+    yield gpus, 1, 1, False
+    if gpus == 1:
+        return
+    if accelerator.link == "pcie":
+        yield gpus // 2, 2, 1, False
+    if any(isinstance(layer.ffn, MoEFFN) for layer in spec.layers):
+        yield gpus, 1, 1, True
+        if any(isinstance(mixer, LatentAttention) for layer in spec.layers for mixer in layer.mixers):
+            yield 1, 1, gpus, True

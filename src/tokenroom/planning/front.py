@@ -1,0 +1,70 @@
+"""Which proposals are worth their cost: none is shown that another beats in everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tokenroom.planning.judging import Proposal, Rejection
+
+
+def front(proposals: Iterable[Proposal]) -> tuple[list[Proposal], list[Rejection]]:
+    """The proposals that no other beats, cheapest first, and those that are beaten, by which.
+
+    One beats another that costs as much or more, answers no sooner, gives tokens no faster and has
+    no more room to grow. Costs are USD where both have a price; else GPUs, which compare only where
+    they are of one kind.
+    """
+    ordered = sorted(proposals, key=_rank)
+    kept: list[Proposal] = []
+    beaten: list[Rejection] = []
+    for proposal in ordered:
+        winner = next((other for other in kept if _beats(other, proposal)), None)
+        if winner is None:
+            kept.append(proposal)
+        else:
+            beaten.append(
+                Rejection(
+                    candidate=proposal.candidate,
+                    reason="dominated",
+                    values={"by": winner, "gpus": proposal.gpus},
+                    nearest=proposal.gpus / winner.gpus,
+                )
+            )
+    return kept, beaten
+
+
+def in_turns(proposals: Sequence[Proposal]) -> Iterator[Proposal]:
+    """The best of each kind of GPU, engine and layout in order of cost, then the second best."""
+    kinds: dict[object, list[Proposal]] = {}
+    for proposal in proposals:
+        candidate = proposal.candidate
+        kind = (candidate.accelerator.key, candidate.engine, candidate.spec.name)
+        kinds.setdefault(kind, []).append(proposal)
+    for turn in range(max(map(len, kinds.values()), default=0)):
+        yield from (found[turn] for found in kinds.values() if turn < len(found))
+
+
+def _rank(proposal: Proposal) -> tuple[float, ...]:
+    """Cheapest first; those without a price after those with one, by GPUs."""
+    usd = proposal.usd_per_hour
+    return (
+        float(usd is None),
+        proposal.gpus if usd is None else usd,
+        proposal.gpus,
+        proposal.point.tpot_seconds.value,
+    )
+
+
+def _beats(winner: Proposal, other: Proposal) -> bool:
+    if winner.usd_per_hour is not None and other.usd_per_hour is not None:
+        cheaper = winner.usd_per_hour <= other.usd_per_hour
+    elif winner.candidate.accelerator.key == other.candidate.accelerator.key:
+        cheaper = winner.gpus <= other.gpus
+    else:
+        return False
+    return (
+        cheaper
+        and winner.point.ttft_seconds.value <= other.point.ttft_seconds.value
+        and winner.point.tpot_seconds.value <= other.point.tpot_seconds.value
+        and winner.headroom >= other.headroom
+    )

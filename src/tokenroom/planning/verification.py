@@ -1,0 +1,136 @@
+"""Whether a replica keeps the objectives when its share of the load is simulated.
+
+The closed form is of means of a steady load. Queues, bursts and requests of many lengths decide
+what the slowest see, so nothing is proposed that its own simulation fails.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tokenroom.planning.demand import BURST_SHARE, Demand
+from tokenroom.planning.judging import Proposal
+from tokenroom.serving.arrivals import Arrivals
+from tokenroom.serving.metrics import Distribution, distribution
+from tokenroom.serving.record import RequestRecord
+from tokenroom.serving.run import Run, Simulation
+from tokenroom.serving.workloads import arrivals, distributions
+from tokenroom.serving.workloads.conversations import Talk
+from tokenroom.serving.workloads.synthetic import SyntheticWorkload
+
+_LEAST_REQUESTS: Final = 400
+_MOST_REQUESTS: Final = 4000
+_TURNS: Final = 6
+"""Times each request in flight is replaced, on average."""
+
+_WARM_UP: Final = 0.2
+"""Of all requests, the first, which find the server emptier than it will be."""
+
+_DRAIN: Final = 0.05
+"""Of all requests, the last, which find it emptier again."""
+
+_BURST_EVERY_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """One replica under its share of the demand, simulated.
+
+    Attributes:
+        load: Its users, or requests a second.
+        requests: Requests that the figures are of.
+        ttft: Of those.
+        tpot: Of those.
+        kept: All objectives are, by the demand's statistic, and no request was refused.
+        simulation: The whole run, its warm-up included.
+    """
+
+    load: float
+    requests: int
+    ttft: Distribution
+    tpot: Distribution
+    kept: bool
+    simulation: Simulation
+
+
+def verified(proposal: Proposal, demand: Demand, *, seed: int = 0) -> Verification:
+    """Simulate one replica of a proposal.
+
+    Raises:
+        DeploymentError: The deployment is not simulated.
+    """
+    load = share_of(demand, proposal.replicas)
+    count = requests_of(proposal)
+    run = Run(proposal.fit)
+    records = list(run.serve(drawn(demand, load, count, seed), waits_for_answers=_waits(demand)))
+    seen = list(_steady(records, count))
+    ttft = distribution((record.ttft_seconds, 1) for record in seen)
+    tpot = distribution((found, 1) for record in seen if (found := record.tpot_seconds) is not None)
+    refused = any(record.refused is not None for record in records)
+    return Verification(
+        load=load,
+        requests=len(seen),
+        ttft=ttft,
+        tpot=tpot,
+        kept=not refused and not _missed(demand, ttft, tpot),
+        simulation=run.outcome(),
+    )
+
+
+def share_of(demand: Demand, replicas: int) -> float:
+    """The load of the replica that has most of it: whole users, or requests a second."""
+    share = demand.amount / replicas
+    return share if demand.users is None else float(math.ceil(share))
+
+
+def requests_of(proposal: Proposal) -> int:
+    """Requests to be simulated: each in flight is replaced a few times."""
+    return max(_LEAST_REQUESTS, min(_MOST_REQUESTS, _TURNS * proposal.point.concurrency))
+
+
+def drawn(demand: Demand, load: float, requests: int, seed: int) -> Arrivals:
+    """Requests of a replica whose load is ``load``: users or requests a second."""
+    talk = Talk(lengths=demand.lengths)
+    if demand.users is not None:
+        think = distributions.Exponential(mean=demand.think_seconds)
+        return SyntheticWorkload(
+            talk=talk, users=int(load), think=think, requests=requests, seed=seed
+        ).start()
+    process: arrivals.ArrivalProcess = arrivals.Renewal(rate=load)
+    if demand.burst > 1:
+        process = arrivals.bursts(
+            rate=load,
+            factor=demand.burst,
+            every_seconds=_BURST_EVERY_SECONDS,
+            lasting_seconds=_BURST_EVERY_SECONDS * BURST_SHARE,
+        )
+    workload = SyntheticWorkload(talk=talk, process=process, requests=requests, seed=seed)
+    return workload.start()
+
+
+def statistic_of(demand: Demand, found: Distribution) -> float | None:
+    """The figure of a distribution that the demand's promises are about; None of no request."""
+    value: float | None = getattr(found, f"{demand.statistic}_seconds")
+    return value
+
+
+def _waits(demand: Demand) -> bool:
+    return demand.users is not None
+
+
+def _steady(records: list[RequestRecord], count: int) -> Iterator[RequestRecord]:
+    """Those neither of the warm-up nor of the end; ids are in the order of coming."""
+    first, last = _WARM_UP * count, (1 - _DRAIN) * count
+    return (record for record in records if first <= record.id < last)
+
+
+def _missed(demand: Demand, ttft: Distribution, tpot: Distribution) -> bool:
+    promised = demand.objectives
+    for wanted, found in ((promised.ttft_seconds, ttft), (promised.tpot_seconds, tpot)):
+        seconds = statistic_of(demand, found)
+        if wanted is not None and seconds is not None and seconds > wanted:
+            return True
+    return False
