@@ -25,7 +25,7 @@ LADDER = (
     {"serving_speed"},
     {"serving"},
     {"calibrating", "objectives"},
-    {"regimes"},
+    {"regimes", "planning"},
     {"validation"},
     {"reports"},
     {"web"},

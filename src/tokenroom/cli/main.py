@@ -44,6 +44,10 @@ COMMANDS: Final = {
         "tokenroom.cli.speed",
         "How fast MODEL serves: TTFT, TPOT, throughput, and what limits them.",
     ),
+    "plan": (
+        "tokenroom.cli.plan",
+        "Which deployments of MODEL hold a demand, the cheapest first, and how to start them.",
+    ),
     "calibrate": (
         "tokenroom.cli.calibrate",
         "Fit the model of speed to this machine's own benchmarks.",

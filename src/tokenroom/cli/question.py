@@ -78,7 +78,7 @@ def question(words: tuple[str, ...], options: dict[str, Any], *, verb: str) -> Q
     extra["lengths"] = _lengths(options.get("lengths"))
     given = {name: value for name, value in extra.items() if value is not None}
     given |= _assigned(options["assignments"], verb)
-    spec = _model(model, options)
+    spec = named_model(model, options)
     notes = parsed.notes if parsed is not None else ()
     if parsed is not None:
         notes += tuple(_replaced(options, parsed))
@@ -257,7 +257,12 @@ def _read_text(path: Path, option: str) -> str:
     return decoded(data, what=what, error=CommandLineError)
 
 
-def _model(name: str, options: dict[str, Any]) -> ModelSpec:
+def named_model(name: str, options: dict[str, Any]) -> ModelSpec:
+    """The model of a name, by the options of ``Model``.
+
+    Raises:
+        TokenroomError: There is none, or it cannot be read.
+    """
     from tokenroom.models.resolve import load_model
 
     hub = None

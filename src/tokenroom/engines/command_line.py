@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tokenroom.engines.containers import Launch, read_docker_run, read_documents
-from tokenroom.engines.shell import split_shell
+from tokenroom.engines.shell import files_written, split_shell
 from tokenroom.engines.start_files import (
     is_dockerfile,
     is_unit,
@@ -133,7 +133,9 @@ def read_launches(
                 f"such as a Deployment or a compose file"
             )
         return [inner for launch in launches for inner in unwrap(launch, outer)]
-    return _from_shell(command, Launch(), outer, 0)
+    launches = _from_shell(command, Launch(), outer, 0)
+    files = files_written(command)
+    return [replace(launch, files=files) for launch in launches] if files else launches
 
 
 def looks_like_yaml(text: str) -> bool:
@@ -158,14 +160,24 @@ def _load_yaml(text: str) -> list[Any]:
         raise CommandLineError(f"the YAML cannot be read ({error}); correct it") from error
 
 
-def read_options_file(path: str) -> dict[str, Any]:
+def brought_file(path: str, launch: Launch) -> str | None:
+    """The text of a file that is written beside a launch; None when it lies elsewhere."""
+    return launch.files.get(path, launch.files.get(path.rsplit("/", 1)[-1]))
+
+
+def read_options_file(path: str, text: str | None = None) -> dict[str, Any]:
     """The options of the YAML file that ``--config`` names; empty when it holds nothing.
+
+    Args:
+        path: The file.
+        text: What it holds, where that is known.
 
     Raises:
         CommandLineError: It cannot be read, is not YAML, or holds no mapping.
     """
     what = f"--config {shown(path)}"
-    text = read_bounded_text(path, MAX_OPTIONS_BYTES, what=what, error=CommandLineError)
+    if text is None:
+        text = read_bounded_text(path, MAX_OPTIONS_BYTES, what=what, error=CommandLineError)
     try:
         documents = parse_yaml(text)
     except ValueError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tokenroom.engines.shell import expand
@@ -52,6 +52,7 @@ class Launch:
         gpus: Accelerators it is given, None when it does not say.
         accelerator: The kind of accelerator that a node label asks for.
         facts: Other settings worth showing, such as ``"shm-size"``.
+        files: Text of files that are written beside it, by name: here-documents, ConfigMaps.
     """
 
     name: str = ""
@@ -62,6 +63,7 @@ class Launch:
     gpus: int | None = None
     accelerator: str | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_docker_run(
@@ -160,8 +162,10 @@ def read_documents(documents: Sequence[Any], variables: Mapping[str, str]) -> li
         CommandLineError: A document is nested deeper than any real one.
     """
     launches: list[Launch] = []
+    files: dict[str, str] = {}
     for document in documents:
         if isinstance(document, Mapping):
+            files |= _config_map(document)
             if isinstance(document.get("services"), Mapping):
                 launches += _compose(document["services"], variables)
             else:
@@ -170,7 +174,15 @@ def read_documents(documents: Sequence[Any], variables: Mapping[str, str]) -> li
                 name = str(meta.get("name", "")) if isinstance(meta, Mapping) else ""
                 title = f"{kind} {name}".strip() if kind else ""
                 launches += _walk(document, title, None, variables, 0)
-    return launches
+    return [replace(launch, files=files) for launch in launches] if files else launches
+
+
+def _config_map(document: Mapping[Any, Any]) -> dict[str, str]:
+    """The files of a ConfigMap."""
+    data = document.get("data")
+    if document.get("kind") != "ConfigMap" or not isinstance(data, Mapping):
+        return {}
+    return {str(name): text for name, text in data.items() if isinstance(text, str)}
 
 
 def _compose(services: Mapping[Any, Any], variables: Mapping[str, str]) -> Iterator[Launch]:

@@ -25,6 +25,12 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _PARAMETER: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])(?:(:?[-=?+])(.*))?", re.S)
 _PROMPT: Final = re.compile(r"^(?:\$|%|#|>|PS [^>\n]*>)\s+(?=\S)")
+_WRITTEN: Final = re.compile(
+    r"^[ \t]*(?:sudo[ \t]+)?(?:cat|tee)[ \t]*(?:>?[ \t]*(?P<before>[^\s<>|&;]+))?[ \t]*"
+    r"<<-?[ \t]*(?P<quote>['\"]?)(?P<end>[A-Za-z_]\w*)(?P=quote)"
+    r"[ \t]*(?:>[ \t]*(?P<after>[^\s<>|&;]+))?[^\n]*\n(?P<text>.*?)^[ \t]*(?P=end)[ \t]*$",
+    re.M | re.S,
+)
 _HEREDOC: Final = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_]\w*)\1")
 _ANSI_ESCAPES: Final = {
     "n": "\n",
@@ -94,6 +100,14 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
             value, index = _dollar(text, index, dict(variables))
             result.append(value)
     return "".join(result)
+
+
+def files_written(text: str) -> dict[str, str]:
+    """The files that a shell text writes with ``cat`` or ``tee`` from here-documents, by name."""
+    return {
+        (found["before"] or found["after"]).strip("'\""): found["text"]
+        for found in _WRITTEN.finditer(text)
+    }
 
 
 def split_shell(text: str, variables: Mapping[str, str] | None = None) -> list[ShellCommand]:

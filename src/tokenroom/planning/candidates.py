@@ -123,5 +123,7 @@ def _divisions(
         yield gpus // 2, 2, 1, False
     if any(isinstance(layer.ffn, MoEFFN) for layer in spec.layers):
         yield gpus, 1, 1, True
-        if any(isinstance(mixer, LatentAttention) for layer in spec.layers for mixer in layer.mixers):
+        if any(
+            isinstance(mixer, LatentAttention) for layer in spec.layers for mixer in layer.mixers
+        ):
             yield 1, 1, gpus, True

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
 from tokenroom.errors import DeploymentError, shown
 from tokenroom.objectives import Objectives
+from tokenroom.serving.request import Request
 from tokenroom.serving.workloads.distributions import Pairs
 from tokenroom.serving_speed import MAX_CONCURRENCY, ServingSpeed
 
@@ -44,6 +44,7 @@ class Demand:
         requests_per_second: The rate; None for users.
         burst: Of a rate: for a tenth of the time requests come so many times as often, and less
             often in between, so that the mean stays. 1 for a steady rate.
+        requests: Requests of a trace that are served when simulated, of a rate; None to draw them.
         statistic: What of all requests has to keep the objectives in the simulation.
 
     Raises:
@@ -59,6 +60,7 @@ class Demand:
     think_seconds: float = 0.0
     requests_per_second: float | None = None
     burst: float = 1.0
+    requests: Sequence[Request] | None = None
     statistic: Statistic = "p95"
 
     def __post_init__(self) -> None:

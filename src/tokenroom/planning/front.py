@@ -26,7 +26,12 @@ def front(proposals: Iterable[Proposal]) -> tuple[list[Proposal], list[Rejection
                 Rejection(
                     candidate=proposal.candidate,
                     reason="dominated",
-                    values={"by": winner, "gpus": proposal.gpus},
+                    values={
+                        "by": winner,
+                        "gpus": proposal.gpus,
+                        "usd": proposal.usd_per_hour,
+                        "communication": proposal.point.tpot_shares["communication"],
+                    },
                     nearest=proposal.gpus / winner.gpus,
                 )
             )
@@ -45,11 +50,16 @@ def in_turns(proposals: Sequence[Proposal]) -> Iterator[Proposal]:
 
 
 def _rank(proposal: Proposal) -> tuple[float, ...]:
-    """Cheapest first; those without a price after those with one, by GPUs."""
+    """Cheapest first; those without a price after those with one, by the memory of all GPUs.
+
+    Memory stands for the price that is not known: larger GPUs cost more, and a count alone would
+    put the largest first.
+    """
     usd = proposal.usd_per_hour
+    memory = proposal.gpus * proposal.candidate.accelerator.nominal_memory_bytes
     return (
         float(usd is None),
-        proposal.gpus if usd is None else usd,
+        memory if usd is None else usd,
         proposal.gpus,
         proposal.point.tpot_seconds.value,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from tokenroom.errors import TokenroomError
 from tokenroom.fitting import FitResult, fit
@@ -43,7 +43,7 @@ class Rejection:
     nearest: float = math.inf
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Proposal:
     """Replicas of a candidate that take the whole demand, by the closed form.
 
@@ -69,6 +69,12 @@ class Proposal:
     def gpus(self) -> int:
         """GPUs of all replicas."""
         return self.replicas * self.candidate.gpus
+
+    @property
+    def is_extrapolated(self) -> bool:
+        """No operator was measured on this kind of GPU: its times are carried over from others."""
+        own = f"{self.candidate.accelerator.key}:"
+        return not any(table.startswith(own) for table in self.point.tables)
 
     @property
     def output_tokens_per_second(self) -> float:
@@ -133,13 +139,15 @@ def fitted(candidate: Candidate, demand: Demand) -> FitResult | Rejection:
     except TokenroomError as error:
         return Rejection(candidate=candidate, reason="refused", values={"text": str(error)})
     if found.plan.refusal is not None:
-        return Rejection(candidate=candidate, reason="memory", values={"refusal": found.plan.refusal})
+        return Rejection(
+            candidate=candidate, reason="memory", values={"refusal": found.plan.refusal}
+        )
     return found
 
 
-def settings(candidate: Candidate, demand: Demand) -> dict[str, object]:
+def settings(candidate: Candidate, demand: Demand) -> dict[str, Any]:
     """What the engine is told beside the model and the GPUs."""
-    chosen: dict[str, object] = {
+    chosen: dict[str, Any] = {
         "engine": candidate.engine,
         "context": demand.longest_tokens,
         "request_tokens": demand.input_tokens + demand.output_tokens,

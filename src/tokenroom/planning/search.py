@@ -20,8 +20,6 @@ _TRIES: Final = 6
 """Simulations of a proposal at most, each with more replicas."""
 
 
-
-
 class Progress(NamedTuple):
     """How far a search has come.
 
@@ -60,7 +58,8 @@ class Plan:
         options: Deployments that hold it, cheapest first.
         rejections: Everything else that was tried, with the reason.
         untried: Proposals by the closed form that were not simulated, since enough others hold.
-        judged: Candidates that were judged.
+        candidates: Everything that was to be judged.
+        judged: Candidates that were.
         complete: The search was not interrupted.
     """
 
@@ -68,6 +67,7 @@ class Plan:
     options: tuple[Option, ...]
     rejections: tuple[Rejection, ...]
     untried: tuple[Proposal, ...]
+    candidates: Sequence[Candidate]
     judged: int
     complete: bool
 
@@ -113,7 +113,7 @@ class Search:
         self._judged = 0
         self._proposals: list[Proposal] = []
         self._rejections: list[Rejection] = []
-        self._options: list[Option] = []
+        self._verified: dict[Proposal, Verification] = {}
         self._complete = False
 
     def steps(self) -> Iterator[Progress]:
@@ -126,26 +126,36 @@ class Search:
                 self._proposals.append(found)
             else:
                 self._rejections.append(found)
-        self._proposals, beaten = front(self._proposals)
-        self._rejections += beaten
-        for proposal in list(in_turns(self._proposals)):
-            if len(self._options) >= self._wanted:
-                break
-            yield from self._verify(proposal)
+        while len(self._options) < self._wanted and (following := self._next()) is not None:
+            yield from self._verify(following)
         self._complete = True
 
     def plan(self) -> Plan:
         """What has been found up to now."""
-        kept, beaten = front(option.proposal for option in self._options)
-        by_proposal = {id(option.proposal): option for option in self._options}
+        kept, beaten = front(self._proposals)
         return Plan(
             demand=self._demand,
-            options=tuple(by_proposal[id(proposal)] for proposal in kept),
+            options=tuple(
+                Option(proposal=proposal, verification=self._verified[proposal])
+                for proposal in kept
+                if proposal in self._verified
+            ),
             rejections=(*self._rejections, *beaten),
-            untried=tuple(self._proposals),
+            untried=tuple(proposal for proposal in kept if proposal not in self._verified),
+            candidates=self._candidates,
             judged=self._judged,
             complete=self._complete,
         )
+
+    @property
+    def _options(self) -> list[Proposal]:
+        """Proposals of the front that hold."""
+        return [each for each in front(self._proposals)[0] if each in self._verified]
+
+    def _next(self) -> Proposal | None:
+        """The proposal to be simulated next; what failed no longer stands before others."""
+        kept, _ = front(self._proposals)
+        return next((each for each in in_turns(kept) if each not in self._verified), None)
 
     def _judge(self, candidate: Candidate) -> Proposal | Rejection:
         key = candidate.accelerator.key
@@ -165,13 +175,16 @@ class Search:
             try:
                 last = verified(proposal, self._demand, seed=self._seed)
             except DeploymentError as error:
-                self._reject(first, Rejection(
-                    candidate=proposal.candidate, reason="refused", values={"text": str(error)}
-                ))
+                self._reject(
+                    first,
+                    Rejection(
+                        candidate=proposal.candidate, reason="refused", values={"text": str(error)}
+                    ),
+                )
                 return
             if last.kept:
-                self._proposals.remove(first)
-                self._options.append(Option(proposal=proposal, verification=last))
+                self._proposals[self._proposals.index(first)] = proposal
+                self._verified[proposal] = last
                 return
             following = self._with_more(proposal)
             if isinstance(following, Rejection):
@@ -207,8 +220,7 @@ class Search:
                 ("ttft", promised.ttft_seconds, found.ttft),
                 ("tpot", promised.tpot_seconds, found.tpot),
             )
-            if wanted is not None
-            and (seconds := statistic_of(self._demand, seen)) is not None
+            if wanted is not None and (seconds := statistic_of(self._demand, seen)) is not None
         ]
         factor, name, seconds, wanted = max(misses)
         return Rejection(

@@ -7,15 +7,17 @@ what the slowest see, so nothing is proposed that its own simulation fails.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from tokenroom.planning.demand import BURST_SHARE, Demand
 from tokenroom.planning.judging import Proposal
-from tokenroom.serving.arrivals import Arrivals
+from tokenroom.serving.arrivals import Arrivals, OpenLoop
 from tokenroom.serving.metrics import Distribution, distribution
 from tokenroom.serving.record import RequestRecord
+from tokenroom.serving.request import Request
 from tokenroom.serving.run import Run, Simulation
 from tokenroom.serving.workloads import arrivals, distributions
 from tokenroom.serving.workloads.conversations import Talk
@@ -65,7 +67,12 @@ def verified(proposal: Proposal, demand: Demand, *, seed: int = 0) -> Verificati
     load = share_of(demand, proposal.replicas)
     count = requests_of(proposal)
     run = Run(proposal.fit)
-    records = list(run.serve(drawn(demand, load, count, seed), waits_for_answers=_waits(demand)))
+    coming = (
+        drawn(demand, load, count, seed)
+        if demand.requests is None
+        else OpenLoop(replayed(demand.requests, proposal.replicas, count))
+    )
+    records = list(run.serve(coming, waits_for_answers=demand.users is not None))
     seen = list(_steady(records, count))
     ttft = distribution((record.ttft_seconds, 1) for record in seen)
     tpot = distribution((found, 1) for record in seen if (found := record.tpot_seconds) is not None)
@@ -111,18 +118,21 @@ def drawn(demand: Demand, load: float, requests: int, seed: int) -> Arrivals:
     return workload.start()
 
 
+def replayed(requests: Sequence[Request], replicas: int, most: int) -> Iterator[Request]:
+    """What the first of ``replicas`` gets of a trace when they take turns, ``most`` at most."""
+    for number, request in enumerate(islice(requests, 0, most * replicas, replicas)):
+        yield replace(request, id=number, block_hashes=())
+
+
 def statistic_of(demand: Demand, found: Distribution) -> float | None:
     """The figure of a distribution that the demand's promises are about; None of no request."""
     value: float | None = getattr(found, f"{demand.statistic}_seconds")
     return value
 
 
-def _waits(demand: Demand) -> bool:
-    return demand.users is not None
-
-
 def _steady(records: list[RequestRecord], count: int) -> Iterator[RequestRecord]:
     """Those neither of the warm-up nor of the end; ids are in the order of coming."""
+    count = min(count, len(records))
     first, last = _WARM_UP * count, (1 - _DRAIN) * count
     return (record for record in records if first <= record.id < last)
 

@@ -19,6 +19,7 @@ from tokenroom.reports.calibration_messages import CALIBRATION_MESSAGES
 from tokenroom.reports.device_messages import DEVICE_MESSAGES
 from tokenroom.reports.engine_messages import ENGINE_MESSAGES
 from tokenroom.reports.fit_messages import FIT_MESSAGES
+from tokenroom.reports.plan_messages import PLAN_MESSAGES
 from tokenroom.reports.serve_messages import SERVE_MESSAGES
 from tokenroom.reports.simulation_messages import SIMULATION_MESSAGES
 from tokenroom.reports.speed_messages import SPEED_MESSAGES
@@ -59,6 +60,7 @@ class Language(StrEnum):
 
 MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     **FIT_MESSAGES,
+    **PLAN_MESSAGES,
     **SERVE_MESSAGES,
     **SPEED_MESSAGES,
     **SIMULATION_MESSAGES,

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tokenroom.engines.command_line import (
     ParsedCommand,
+    brought_file,
     chosen_call,
     flag_refusal,
     read_launches,
@@ -99,9 +100,10 @@ def _parse(
     values = dict(parsed.values)
     path = values.pop("config", None)
     if path is not None:
-        if not allow_files:
+        text = brought_file(path, launch)
+        if text is None and not allow_files:
             raise CommandLineError(f"--config {shown(path)} names a file, which is not read here")
-        values = {**parse_flags(_config_words(path), known).values, **values}
+        values = {**parse_flags(_config_words(path, text), known).values, **values}
     model = values.pop("model_path", None) or next(iter(parsed.positional), None)
     if model is None:
         raise CommandLineError("the command names no model; give it as sglang serve MODEL")
@@ -167,9 +169,9 @@ def _settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     return found, ignored
 
 
-def _config_words(path: str) -> list[str]:
+def _config_words(path: str, text: str | None) -> list[str]:
     """``--config FILE`` as the words it stands for (``utils/config_merger``)."""
-    config = read_options_file(path)
+    config = read_options_file(path, text)
     if not config:
         raise CommandLineError(
             f"--config {shown(path)} holds no options; write lines of NAME: VALUE"

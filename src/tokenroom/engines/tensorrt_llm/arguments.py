@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tokenroom.engines.command_line import (
     ParsedCommand,
+    brought_file,
     chosen_call,
     read_launches,
     read_options_file,
@@ -283,10 +284,13 @@ def _load(
     name: str, path: str, launch: Launch, allow_files: bool, notes: list[str]
 ) -> Mapping[str, Any]:
     """The YAML of a path; one inside a container cannot be read, which is said."""
-    if not allow_files or (launch.image is not None and not Path(path).is_file()):
+    text = brought_file(path, launch)
+    if text is None and (
+        not allow_files or (launch.image is not None and not Path(path).is_file())
+    ):
         notes.append(f"--{name} {path} was not read: its settings are not counted")
         return {}
-    return read_options_file(path)
+    return read_options_file(path, text)
 
 
 def _document(

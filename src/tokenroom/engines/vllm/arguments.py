@@ -11,10 +11,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from tokenroom.engines.command_line import (
     ParsedCommand,
+    brought_file,
     flag_refusal,
     read_launches,
     read_options_file,
@@ -287,7 +289,7 @@ def _finish(call: _Call, version: str | None, allow_files: bool) -> ParsedComman
         influential=INFLUENTIAL,
         serve=call.serve,
         extra_flags=call.extra_flags,
-        load_config=_load_config if allow_files else None,
+        load_config=partial(_load_config, launch=call.launch, allow_files=allow_files),
     )
     notes += parsed.notes
     values = dict(parsed.values)
@@ -362,8 +364,14 @@ def _visible_gpus(call: _Call, values: Mapping[str, Any]) -> int | None:
     return min(counts) if counts else None
 
 
-def _load_config(path: str) -> Mapping[str, Any]:
-    config = read_options_file(path)
+def _load_config(path: str, launch: Launch, allow_files: bool) -> Mapping[str, Any]:
+    text = brought_file(path, launch)
+    if text is None and not allow_files:
+        raise CommandLineError(
+            f"--config names the file {shown(path)}, which may not be read here; "
+            "write its options on the command line"
+        )
+    config = read_options_file(path, text)
     if not config:
         raise CommandLineError(
             f"--config {shown(path)} holds no options; write lines of NAME: VALUE"

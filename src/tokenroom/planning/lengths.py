@@ -1,0 +1,78 @@
+"""Lengths of requests: means, the longest, and what each is drawn from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Final, NamedTuple
+
+from tokenroom.errors import WorkloadError
+from tokenroom.serving.workloads.distributions import Apart, Distribution, Observed, Pairs, Uniform
+
+SPREAD: Final = 0.2
+"""Lengths that are given as one number vary by so much either way: alike requests never get out
+of step with each other, which real ones do."""
+
+_DRAWS: Final = 20_000
+
+
+class Lengths(NamedTuple):
+    """Lengths of requests, in tokens.
+
+    Attributes:
+        pairs: What each request's are drawn from.
+        input_tokens: Mean prompt.
+        output_tokens: Mean answer.
+        longest_tokens: The longest request, prompt and answer together.
+    """
+
+    pairs: Pairs
+    input_tokens: int
+    output_tokens: int
+    longest_tokens: int
+
+
+def around(tokens: int) -> Distribution:
+    """Lengths around a mean."""
+    spread = math.floor(tokens * SPREAD)
+    return Uniform(low=tokens - spread, high=tokens + spread)
+
+
+def of_means(prompt: int, output: int) -> Lengths:
+    """Lengths around two means."""
+    highest = (tokens + math.floor(tokens * SPREAD) for tokens in (prompt, output))
+    return Lengths(
+        Apart(prompt=around(prompt), output=around(output)), prompt, output, sum(highest)
+    )
+
+
+def of_distributions(prompt: Distribution, output: Distribution) -> Lengths:
+    """Lengths of prompts and answers that know nothing of each other.
+
+    Means and the longest are those of 20,000 draws.
+    """
+    pairs = Apart(prompt=prompt, output=output)
+    random = Random(0)
+    return _of([pairs.draw_pair(random) for _ in range(_DRAWS)], pairs)
+
+
+def of_requests(lengths: Iterable[tuple[int, int]]) -> Lengths:
+    """Lengths that were observed, each as often as it was.
+
+    Raises:
+        WorkloadError: There is none.
+    """
+    seen = list(lengths)
+    if not seen:
+        raise WorkloadError("the trace holds no request; give one with at least one")
+    return _of(seen, Observed(pairs=seen))
+
+
+def _of(seen: Sequence[tuple[int, int]], pairs: Pairs) -> Lengths:
+    return Lengths(
+        pairs=pairs,
+        input_tokens=max(1, round(sum(prompt for prompt, _ in seen) / len(seen))),
+        output_tokens=max(1, round(sum(output for _, output in seen) / len(seen))),
+        longest_tokens=max(prompt + output for prompt, output in seen),
+    )

@@ -1,0 +1,156 @@
+"""Sentences and labels of the ``plan`` report, in English and in Chinese, by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
+    # key: (English, Chinese)
+    "plan.title": ("{models} for {load}", "{models}：{load}"),
+    "plan.load.users": (
+        "{users} users who think {think} between an answer and the next request",
+        "{users} 个用户，收到回答后思考 {think} 再发下一个请求",
+    ),
+    "plan.load.clients": (
+        "{users} clients who each keep one request in flight",
+        "{users} 个客户端，各自始终有一个请求在途",
+    ),
+    "plan.load.rate": ("{rate} requests a second", "每秒 {rate} 个请求"),
+    "plan.load.bursts": (
+        "{rate} requests a second on average, with bursts of {factor} times as many",
+        "平均每秒 {rate} 个请求，突发时为 {factor} 倍",
+    ),
+    "plan.lengths": (
+        "{input} tokens in and {output} out on average, {longest} together at most; {promises}",
+        "平均输入 {input}、输出 {output} 个 token，合计最长 {longest}；{promises}",
+    ),
+    "plan.promise": ("{name} {statistic} at most {time}", "{name} {statistic} 不超过 {time}"),
+    "plan.statistic.mean": ("on average", "均值"),
+    "plan.statistic.p50": ("of half of the requests", "的中位数"),
+    "plan.statistic.p90": ("of 90% of the requests", "的 P90"),
+    "plan.statistic.p95": ("of 95% of the requests", "的 P95"),
+    "plan.statistic.p99": ("of 99% of the requests", "的 P99"),
+    "plan.join": ("; ", "；"),
+    "plan.found": (
+        "{judged} deployments judged; each of these was simulated under its share of the load",
+        "共评估 {judged} 种部署；下列各项都在各自分担的负载下做过模拟",
+    ),
+    "plan.interrupted": (
+        "Interrupted: this is what had been found by then.",
+        "已中断：以下是到此为止找到的结果。",
+    ),
+    "plan.column.deployment": ("Deployment", "部署"),
+    "plan.column.gpus": ("GPUs", "GPU 数"),
+    "plan.column.usd": ("$/hour", "$/小时"),
+    "plan.column.ttft": ("TTFT", "TTFT"),
+    "plan.column.tpot": ("TPOT", "TPOT"),
+    "plan.column.tokens": ("tokens/s", "token/s"),
+    "plan.column.room": ("Room for", "可承载"),
+    "plan.column.limiter": ("Limited by", "受限于"),
+    "plan.replicas": ("{replicas} x [{each}]", "{replicas} x [{each}]"),
+    "plan.first": ("Cheapest: {deployment}", "最省：{deployment}"),
+    "plan.first.smallest": ("Least GPU memory: {deployment}", "显存总量最少：{deployment}"),
+    "plan.share.users": (
+        "Each replica serves {load} users: {running} requests run on average, {most} at most; its "
+        "KV pool of {tokens} tokens is {used} full at most.",
+        "每个副本服务 {load} 个用户：平均运行 {running} 个请求，最多 {most}；"
+        "{tokens} 个 token 的 KV 池最多用到 {used}。",
+    ),
+    "plan.share.rate": (
+        "Each replica serves {load} requests a second: {running} run on average, {most} at most; "
+        "its KV pool of {tokens} tokens is {used} full at most.",
+        "每个副本每秒处理 {load} 个请求：平均运行 {running} 个，最多 {most}；"
+        "{tokens} 个 token 的 KV 池最多用到 {used}。",
+    ),
+    "plan.limited": (
+        "A token takes {tpot} in the mean, {share} of it {limiter}.",
+        "平均每个 token 用时 {tpot}，其中 {share} 为{limiter}。",
+    ),
+    "plan.extrapolated": (
+        "No operator of {gpu} was measured: its speed is carried over from other GPUs, and may be "
+        "off by half.",
+        "{gpu} 没有实测算子：其速度由其他 GPU 推算，误差可能达一半。",
+    ),
+    "plan.quality": ("Quality: {text}", "质量：{text}"),
+    "plan.start": ("Start each with:", "每个副本的启动命令："),
+    "plan.written": ("Written to {folder}: {files}", "已写入 {folder}：{files}"),
+    "plan.none": (
+        "Nothing that was tried meets this. The nearest:",
+        "所尝试的部署都达不到要求。最接近的：",
+    ),
+    "plan.rejected": ("Not proposed", "未采用"),
+    "plan.rejected.line": ("{deployment}: {reason}", "{deployment}：{reason}"),
+    "plan.rejected.more": ("{count} more alike", "另有 {count} 个同类"),
+    "plan.all_hint": ("--all lists each of them.", "--all 可逐一列出。"),
+    "plan.reason.refused": ("{text}", "{text}"),
+    "plan.reason.memory": ("does not fit: {text}", "放不下：{text}"),
+    "plan.reason.weights": (
+        "the weights of {weights_bytes} need {gpus} of these GPUs, and at most {most} were to be "
+        "tried for a replica",
+        "权重 {weights_bytes} 需要 {gpus} 块这种 GPU，而每个副本最多只尝试 {most} 块",
+    ),
+    "plan.reason.ttft": (
+        "one request alone has its first token after {alone}, and {wanted} is promised; {share} "
+        "of its prompt's step is {limiter}, and physics allows {floor}",
+        "单个请求的首个 token 需要 {alone}，而要求 {wanted}；其提示步骤的 {share} 为{limiter}，"
+        "物理下限为 {floor}",
+    ),
+    "plan.reason.tpot": (
+        "one request alone takes {alone} a token, and {wanted} is promised; {share} of a step is "
+        "{limiter}, and physics allows {floor}",
+        "单个请求每个 token 需要 {alone}，而要求 {wanted}；每步的 {share} 为{limiter}，"
+        "物理下限为 {floor}",
+    ),
+    "plan.reason.gpus": (
+        "needs {gpus} GPUs and there are {most}, which serve {served}",
+        "需要 {gpus} 块 GPU，而只有 {most} 块，可承载 {served}",
+    ),
+    "plan.served.users": ("{count} users", "{count} 个用户"),
+    "plan.served.rate": ("{rate} requests a second", "每秒 {rate} 个请求"),
+    "plan.reason.budget": (
+        "needs {gpus} GPUs for ${usd} an hour, and ${most} may be spent",
+        "需要 {gpus} 块 GPU，每小时 ${usd}，而预算为 ${most}",
+    ),
+    "plan.reason.replicas": (
+        "needs {replicas} replicas, more than one service has",
+        "需要 {replicas} 个副本，超出一个服务的规模",
+    ),
+    "plan.cost.gpus": ("{gpus} GPUs", "{gpus} 块 GPU"),
+    "plan.cost.usd": ("${usd} an hour", "每小时 ${usd}"),
+    "plan.reason.dominated": (
+        "takes {cost}, and {by} for {by_cost} is as fast and has as much room",
+        "需要 {cost}，而 {by} 只需 {by_cost}，速度与余量不差于它",
+    ),
+    "plan.reason.dominated.communication": (
+        "takes {cost}, and {by} for {by_cost} is as fast and has as much room: exchanging between "
+        "GPUs over {link} is {share} of a step",
+        "需要 {cost}，而 {by} 只需 {by_cost}，速度与余量不差于它："
+        "GPU 间经 {link} 的通信占每步的 {share}",
+    ),
+    "plan.reason.simulation": (
+        "the closed form says that it holds with fewer, but simulated with {gpus} GPUs {name} is "
+        "{seconds} {statistic}, and {wanted} is promised",
+        "按闭式解可行，但用 {gpus} 块 GPU 模拟时 {name} {statistic}为 {seconds}，而要求 {wanted}",
+    ),
+    "plan.untried": (
+        "{count} more hold by the closed form and were not simulated (--top asks for more).",
+        "另有 {count} 个按闭式解可行，未做模拟（--top 可多要几个）。",
+    ),
+    "plan.judging": ("judging {done} of {of}: {subject}", "评估 {done}/{of}：{subject}"),
+    "plan.verifying": (
+        "simulating, {done} of {of} found: {subject}",
+        "模拟中，已找到 {done}/{of}：{subject}",
+    ),
+    "plan.plot.cost": ("GPUs", "GPU 数"),
+    "plan.plot.usd": ("USD an hour", "美元/小时"),
+    "plan.plot.tpot": ("TPOT, ms", "TPOT（毫秒）"),
+    "plan.plot.each": ("Each replica of {deployment}", "{deployment} 的每个副本"),
+    "plan.plot.others": ("by the closed form", "按闭式解"),
+    "plan.plot.users": ("clients of one replica", "单个副本的客户端数"),
+    "plan.plot.memory": ("GiB of one GPU", "单块 GPU 的 GiB"),
+    "plan.plot.queue": ("waiting outside of the GPU", "在 GPU 之外排队"),
+    "plan.plot.bxs": ("requests at once", "同时运行的请求数"),
+    "plan.plot.length": ("tokens of a request", "每个请求的 token 数"),
+    "plan.plot.here": ("this demand", "本需求"),
+}

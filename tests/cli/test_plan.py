@@ -1,0 +1,116 @@
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tokenroom.cli.main import main
+from tokenroom.reports.plan_json import schema_text
+
+ASKED = [
+    *("plan", "llama-3.1-8b", "--users", "200", "--think-time", "10s", "--input", "1024"),
+    *("--output", "128", "--ttft", "2s", "--tpot", "50ms", "--gpus-from", "l40s", "--max-gpus"),
+    *("2", "--top", "1"),
+]
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(words)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_report_names_the_plan_and_how_to_start_it(
+    capsys: pytest.CaptureFixture[str], language: str
+) -> None:
+    code, out, err = run(capsys, *ASKED, "--lang", language)
+    assert (code, err) == (0, "")
+    assert "vllm serve meta-llama/Meta-Llama-3.1-8B --max-model-len 1381" in out
+    assert "l40s" in out
+    assert "{" not in out
+
+
+def test_json_keeps_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *ASKED, "--json")
+    answer = json.loads(out)
+    jsonschema.validate(answer, json.loads(schema_text()))
+    assert code == 0
+    (plan,) = answer["plans"]
+    assert plan["gpus"] == plan["replicas"] * plan["gpus_per_replica"]
+    assert plan["simulated"]["tpot"]["p95_seconds"] <= 0.05
+
+
+def test_files_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _, err = run(
+        capsys,
+        *ASKED,
+        *("--csv", str(tmp_path / "plan.csv"), "--markdown", str(tmp_path / "plan.md")),
+        *("--write", str(tmp_path / "start"), "--plot", str(tmp_path / "plan.svg")),
+    )
+    assert code == 0
+    assert "1-l40s.k8s.yaml" in err
+    manifest = list(yaml.safe_load_all((tmp_path / "start" / "1-l40s.k8s.yaml").read_text()))
+    assert [each["kind"] for each in manifest] == ["Deployment", "Service"]
+    rows = list(csv.DictReader((tmp_path / "plan.csv").read_text().splitlines()))
+    assert {row["state"] for row in rows} >= {"proposed"}
+    assert len(rows) == 3
+    text = (tmp_path / "plan.md").read_text()
+    assert "| Deployment | GPUs |" in text
+    assert "```sh\nvllm serve" in text
+    assert (tmp_path / "plan.svg").stat().st_size > 1000
+
+
+def test_nothing_that_holds_is_a_no(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *ASKED, "--ttft", "1ms")
+    assert code == 1
+    assert "Nothing that was tried meets this" in out
+    assert "physics allows" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--users", "5"], "nothing is promised"),
+        (["--ttft", "1s"], "the load is given by nothing"),
+        (["--ttft", "1s", "--users", "5", "--rate", "2/s"], "--users and --rate"),
+        (
+            ["--ttft", "1s", "--rate", "2/s", "--think-time", "3s"],
+            "--think-time belongs to --users",
+        ),
+        (["--ttft", "1s", "--users", "5", "--burst", "2"], "--burst belongs to --rate"),
+        (["--ttft", "1s", "--users", "0"], "--users is '0'"),
+        (["--ttft", "1s", "--users", "5", "--have", "a100"], "--have says 'a100' without a number"),
+        (
+            ["--ttft", "1s", "--users", "5", "--have", "2xl4", "--gpus-from", "l4"],
+            "both say which GPUs",
+        ),
+        (["--ttft", "1s", "--users", "5", "--price", "l4"], "write GPU=USD"),
+        (["--ttft", "1s", "--users", "5", "--budget", "3"], "a budget needs prices"),
+        (["--ttft", "1s", "--users", "5", "--gpus-from", " , "], "names nothing"),
+    ],
+)
+def test_what_is_asked_wrongly_is_refused(
+    capsys: pytest.CaptureFixture[str], words: list[Any], said: str
+) -> None:
+    code, out, err = run(capsys, "plan", "llama-3.1-8b", *words)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_a_trace_is_replayed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    rows = (f"{0.2 * number},{500 + number % 50},{20 + number % 7}" for number in range(600))
+    trace.write_text("arrival,input,output\n" + "\n".join(rows) + "\n")
+    code, out, _ = run(
+        capsys,
+        *("plan", "llama-3.1-8b", "--trace", str(trace), "--ttft", "1s", "--gpus-from", "l40s"),
+        *("--max-gpus", "1", "--top", "1", "--json"),
+    )
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["demand"]["input_tokens"] == pytest.approx(524, abs=1)
+    assert answer["demand"]["requests_per_second"] == pytest.approx(5, rel=0.01)

@@ -1,0 +1,141 @@
+"""What a search proposes holds, and what it rejects says why."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+from planning_cases import demand
+
+from tokenroom import load_model
+from tokenroom.errors import DeploymentError
+from tokenroom.hardware.catalogue import find_accelerator
+from tokenroom.planning.candidates import Candidate, candidates
+from tokenroom.planning.front import front
+from tokenroom.planning.judging import Proposal, Rejection, judged
+from tokenroom.planning.search import Plan, Search
+from tokenroom.planning.verification import statistic_of, verified
+
+
+def tried(*gpus: str, model: str = "llama-3.1-8b", most_gpus: int = 2) -> list[Candidate]:
+    accelerators = [find_accelerator(gpu) for gpu in gpus]
+    return list(candidates([load_model(model)], accelerators, most_gpus=most_gpus))
+
+
+def searched(found: Sequence[Candidate], changes: dict[str, Any], **asked: Any) -> Plan:
+    search = Search(found, demand(**changes), **asked)
+    for _ in search.steps():
+        pass
+    return search.plan()
+
+
+def proposal(gpu: str, division: str = "", **changes: Any) -> Proposal:
+    (candidate,) = (each for each in tried(gpu) if each.division == division)
+    found = judged(candidate, demand(**changes))
+    assert isinstance(found, Proposal)
+    return found
+
+
+@cache
+def plan_of_two() -> Plan:
+    return searched(tried("h100", "l40s"), {"users": 300}, wanted=2)
+
+
+def test_every_plan_holds_when_it_is_simulated_again() -> None:
+    plan = plan_of_two()
+    assert plan.complete
+    assert len(plan.options) == 2
+    for option in plan.options:
+        again = verified(option.proposal, plan.demand, seed=1)
+        assert again.kept
+        for found, wanted in ((again.ttft, 2.0), (again.tpot, 0.05)):
+            seconds = statistic_of(plan.demand, found)
+            assert seconds is not None
+            assert seconds <= wanted
+
+
+def test_every_candidate_is_proposed_or_has_a_reason() -> None:
+    plan = plan_of_two()
+    found = [option.proposal.candidate for option in plan.options]
+    found += [each.candidate for each in plan.untried]
+    found += [each.candidate for each in plan.rejections]
+    assert sorted(map(repr, found)) == sorted(map(repr, plan.candidates))
+
+
+def test_as_many_replicas_as_the_load_needs() -> None:
+    few, many = proposal("l40s", users=200), proposal("l40s", users=2000)
+    assert few.replicas == 1 or few.headroom >= 1.0
+    assert many.headroom >= 1.0
+    each = many.headroom * 2000 / many.replicas
+    assert (many.replicas - 1) * each < 2000
+    assert many.replicas >= few.replicas * 5
+
+
+def test_one_client_more_would_break_the_promise() -> None:
+    found = proposal("l40s", users=5000)
+    most = found.most
+    missed = found.fit.requests_running == most.concurrency or demand().objectives.missed(
+        most.at(most.concurrency + 1)
+    )
+    assert missed
+    assert not demand().objectives.missed(most)
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked", "reason"),
+    [
+        ({"ttft_seconds": 0.001}, {}, "ttft"),
+        ({"tpot_seconds": 0.001}, {}, "tpot"),
+        ({"users": 100_000}, {"inventory": {"l40s": 2}}, "gpus"),
+        (
+            {"users": 100_000},
+            {"prices": {"l40s": 1.0}, "budget_usd_per_hour": 3.0},
+            "budget",
+        ),
+    ],
+)
+def test_what_cannot_be_has_its_reason(
+    changes: dict[str, Any], asked: dict[str, Any], reason: str
+) -> None:
+    plan = searched(tried("l40s", most_gpus=1), changes, **asked)
+    assert not plan.options
+    assert [each.reason for each in plan.rejections] == [reason]
+
+
+def test_a_model_that_does_not_fit_says_so() -> None:
+    (found,) = tried("4090", model="llama-3.1-70b@awq")[:1]
+    rejected = judged(found, demand())
+    assert isinstance(rejected, Rejection)
+    assert rejected.reason == "memory"
+
+
+def test_a_budget_without_prices_is_refused() -> None:
+    with pytest.raises(DeploymentError, match="a budget needs prices"):
+        Search(tried("l40s"), demand(), budget_usd_per_hour=5.0)
+
+
+def test_an_interrupted_search_keeps_what_it_found() -> None:
+    search = Search(tried("h100", "l40s"), demand(), wanted=2)
+    seen = 0
+    for step in search.steps():
+        if step.phase == "verify":
+            seen += 1
+        if seen == 2:
+            break
+    plan = search.plan()
+    assert not plan.complete
+    assert len(plan.options) == 1
+
+
+def test_nothing_on_the_front_is_beaten() -> None:
+    found = [judged(each, demand(users=300)) for each in tried("h100", "l40s")]
+    proposals = [each for each in found if isinstance(each, Proposal)]
+    kept, beaten = front(proposals)
+    assert len(kept) + len(beaten) == len(proposals)
+    for rejection in beaten:
+        winner = rejection.values["by"]
+        assert isinstance(winner, Proposal)
+        (loser,) = (each for each in proposals if each.candidate is rejection.candidate)
+        assert winner.gpus <= loser.gpus
+        assert winner.point.ttft_seconds.value <= loser.point.ttft_seconds.value
+        assert winner.point.tpot_seconds.value <= loser.point.tpot_seconds.value
