@@ -74,6 +74,19 @@ def terms_of(
     return terms._replace(drafting=drafting_of(result.deployment, terms.layout, acceptance))
 
 
+def step_terms_of(result: FitResult) -> Terms:
+    """What the settings of a deployment mean for the time of a step, whatever is scheduled.
+
+    Of transformers there is no more than that: who calls ``generate`` with what is not its affair.
+
+    Raises:
+        DeploymentError: Its speed is not modelled.
+    """
+    return (
+        _transformers(result) if result.deployment.engine == "transformers" else terms_of(result, 1)
+    )
+
+
 def models_speed(engine: str) -> bool:
     """Whether the speed of an engine is modelled."""
     return engine in _TERMS
@@ -253,6 +266,20 @@ def _llama_cpp(result: FitResult, _: int) -> Terms:
         kv_dtype=_LLAMA_CACHE[named],
         cuda_graphs=True,
         asynchronous=False,
+    )
+
+
+def _transformers(result: FitResult) -> Terms:
+    """``generate`` in eager mode; layers spread over GPUs run one after another."""
+    return Terms(
+        engine="transformers",
+        layout=Layout(per_node=result.deployment.node.per_node),
+        replicas=1,
+        token_budget=result.plan.max_model_len,
+        kv_dtype=None,
+        cuda_graphs=False,
+        asynchronous=False,
+        mixes=False,
     )
 
 

@@ -252,3 +252,22 @@ def test_a_calibrated_machine_serves_in_its_own_time(
     assert "mybox" in own[1]
     usual = read(capsys, *words)["latency"]["tpot"]["mean_seconds"]
     assert json.loads(own[0])["latency"]["tpot"]["mean_seconds"] != usual
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--engine", "transformers", "--max-num-seqs", "4"), "of 16,384 tokens"),
+        (("--scheduler", "static"), "Scheduler: static batches"),
+        (("--scheduler", "contiguous"), "max_model_len tokens in one piece for each request"),
+        (("--engine", "tensorrt-llm"), "TensorRT-LLM"),
+    ],
+)
+def test_other_schedulers_serve_too(
+    options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "users:count=4,input=200,output=uniform(1,50),requests=12"
+    words = ("llama-3-8b", "--gpu", "a100", "--context", "4096", "--workload", text)
+    out, _ = asked(capsys, *words, *options)
+    assert said in " ".join(out.split())
+    assert read(capsys, *words, *options)["requests"]["served"] == 12

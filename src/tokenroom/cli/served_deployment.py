@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tokenroom.performance.factors import Factors
     from tokenroom.serving.served_deployment import ServedDeployment
 
-_SCHEDULING: Final = ("scheduling_policy", "long_prefill_token_threshold")
+_SCHEDULING: Final = ("scheduler", "scheduling_policy", "long_prefill_token_threshold")
 SERVED_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Calibration": ("profile_name", "profile_file"),
     **SECTIONS,
@@ -41,7 +41,13 @@ def served_deployment_options(command: Command) -> Command:
         deployment_options(
             pp="Pipeline-parallel size (only 1 is simulated).",
             dp="Data-parallel size (only 1 is simulated).",
-            engine="vllm or tensorrt-llm, with @VERSION for an older one.",
+            engine="vllm, tensorrt-llm or transformers, with @VERSION for an older one.",
+        ),
+        click.option(
+            "--scheduler",
+            type=click.Choice(["static", "contiguous", "contiguous-exact"]),
+            help="Instead of vLLM's own: static batches, or continuous batching in one piece of "
+            "max_model_len, or of its own length, for each request.",
         ),
         click.option(
             "--scheduling-policy",

@@ -110,7 +110,7 @@ def command(
     run = deployment.run(limits)
     arrivals = workload_source(options).served(run.engine.block_tokens)
     with ExitStack() as stack:
-        hear: list[Callable[[RequestRecord], None]] = [_first_refusals(run, result, language)]
+        hear: list[Callable[[RequestRecord], None]] = [_first_refusals(run, language)]
         watch: list[Callable[[StepRecord], None]] = []
         if (file := options["requests_file"]) is not None:
             from tokenroom.reports.request_file import request_file
@@ -210,9 +210,7 @@ def _show_refusal(result: FitResult, *, as_json: bool, language: Language) -> in
     return 1
 
 
-def _first_refusals(
-    run: Run, result: FitResult, language: Language
-) -> Callable[[RequestRecord], None]:
+def _first_refusals(run: Run, language: Language) -> Callable[[RequestRecord], None]:
     """What tells of the first request that is refused for a reason, when it is."""
     told: set[str] = set()
 
@@ -224,7 +222,7 @@ def _first_refusals(
             f"simulate.reason.{record.refused}",
             language,
             length=run.engine.max_model_len,
-            tokens=result.plan.kv_pool_tokens,
+            tokens=run.pool_tokens,
         )
         line = message(
             "simulate.first_refused",

@@ -182,7 +182,7 @@ def _states(
     pool: int, allocator: Allocator, queue: Sequence[int], cost: Cost, max_batch: int | None
 ) -> Iterator[_State]:
     """The states of a pool from the first fill until the last request has been admitted."""
-    space = _Space(pool)
+    space = Space(pool)
     running: list[tuple[int, int, int, int, int]] = []  # end, number, tokens, address, in one piece
     used = place = now = 0
     while place < len(queue) or running:
@@ -208,8 +208,13 @@ def _states(
             used -= cost(tokens)
 
 
-class _Space:
-    """A pool with pieces taken first fit from the low end, and loose blocks from anywhere."""
+class Space:
+    """A pool with pieces taken first fit from the low end, and loose blocks from anywhere.
+
+    Attributes:
+        size: Of the pool, in bytes or whatever else pieces are counted in.
+        taken: What of it is taken.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size

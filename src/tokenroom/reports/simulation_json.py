@@ -28,7 +28,7 @@ def simulation_json(done: Simulation, workload: str, language: Language) -> dict
         **subject_json(done.fit, SCHEMA_VERSION),
         "scheduler": {
             "kv_blocks": blocks,
-            "kv_pool_tokens": done.fit.plan.kv_pool_tokens,
+            "kv_pool_tokens": done.pool_tokens,
             "max_model_len": engine.max_model_len,
             "finds_prefixes": engine.finds_prefixes,
             "settings": dict(engine.settings),

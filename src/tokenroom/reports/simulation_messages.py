@@ -8,6 +8,18 @@ from typing import Final
 SIMULATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     # key: (English, Chinese)
     "simulate.workload": ("Workload: {name}", "负载：{name}"),
+    "simulate.scheduler.static": (
+        "Scheduler: static batches, each run to the end of its longest answer",
+        "调度：静态批处理，每批运行到最长的回答结束",
+    ),
+    "simulate.scheduler.contiguous": (
+        "Scheduler: continuous batching, max_model_len tokens in one piece for each request",
+        "调度：连续批处理，为每个请求连续预留 max_model_len 个 token",
+    ),
+    "simulate.scheduler.contiguous-exact": (
+        "Scheduler: continuous batching, one piece as long as it will become for each request",
+        "调度：连续批处理，按每个请求的最终长度连续预留",
+    ),
     "simulate.served": (
         "{count} requests served in {span} of simulated time, {steps} steps",
         "模拟时间 {span} 内完成 {count} 个请求，共 {steps} 步",

@@ -33,6 +33,9 @@ def print_simulation(
     out.print(Paragraph(fit_title(done.fit, language), style="bold"))
     name = printable(message("simulate.workload", language, name=workload))
     out.print(Paragraph(name, style="dim"))
+    if (scheduler := done.engine.settings.get("scheduler")) is not None:
+        under = message(f"simulate.scheduler.{scheduler}", language)
+        out.print(Paragraph(under, style="dim"))
     told = {"count": metrics.requests, "steps": metrics.steps}
     span = duration(metrics.duration_seconds)
     out.print(Paragraph(message("simulate.served", language, span=span, **told), style="dim"))
@@ -69,7 +72,7 @@ def simulation_warnings(done: Simulation, language: Language) -> list[str]:
 
 def refused_text(done: Simulation, language: Language) -> str:
     """How many requests were refused, and why."""
-    told = {"length": done.engine.max_model_len, "tokens": done.fit.plan.kv_pool_tokens}
+    told = {"length": done.engine.max_model_len, "tokens": done.pool_tokens}
     reasons = [
         message(f"simulate.refused.{why}", language, count=count, **told)
         for why, count in done.refusals.items()
@@ -145,7 +148,7 @@ def _lines(done: Simulation, language: Language, wanted_share: float | None) -> 
         language,
         mean=f"{metrics.mean_used_blocks / blocks:.1%}",
         most=f"{metrics.max_used_blocks / blocks:.1%}",
-        tokens=done.fit.plan.kv_pool_tokens,
+        tokens=done.pool_tokens,
         preemptions=metrics.preemptions,
     )
     if done.engine.finds_prefixes and done.names_prefixes:

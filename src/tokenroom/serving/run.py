@@ -63,6 +63,11 @@ class Simulation:
     price_per_gpu_hour: float | None
 
     @property
+    def pool_tokens(self) -> int:
+        """Tokens of the KV pool that requests are given."""
+        return _pool_tokens(self.fit, self.engine)
+
+    @property
     def gpus(self) -> int:
         """GPUs of the deployment."""
         return self.fit.deployment.node.count
@@ -139,6 +144,11 @@ class Run:
         self._open = True
         self._ended = False
 
+    @property
+    def pool_tokens(self) -> int:
+        """Tokens of the KV pool that requests are given."""
+        return _pool_tokens(self._fit, self.engine)
+
     def serve(
         self,
         arrivals: Arrivals,
@@ -203,6 +213,10 @@ class Run:
             interrupted=not self._ended,
             price_per_gpu_hour=self._price,
         )
+
+
+def _pool_tokens(result: FitResult, engine: SimulatedEngine) -> int:
+    return result.plan.kv_pool_tokens if engine.pool_tokens is None else engine.pool_tokens
 
 
 class _Counted:

@@ -14,7 +14,7 @@ from tokenroom.performance.step_time import step_time
 from tokenroom.performance.work import Chunk, StepWork
 from tokenroom.serving.request import Request
 from tokenroom.serving.scheduler import StepPlan
-from tokenroom.serving_terms import Terms, terms_of
+from tokenroom.serving_terms import Terms, step_terms_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def step_cost(result: FitResult, factors: Factors = UNCALIBRATED) -> StepCost:
         DeploymentError: It drafts tokens or is a pipeline, which is not simulated, or its speed is
             not modelled.
     """
-    terms = terms_of(result, 1)
+    terms = step_terms_of(result)
     if terms.drafting is not None:
         raise DeploymentError(
             f"speculative decoding by {terms.drafting.method} is not simulated; leave it out"

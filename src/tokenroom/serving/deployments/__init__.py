@@ -10,7 +10,11 @@ from tokenroom.errors import DeploymentError
 from tokenroom.fitting import FitResult
 from tokenroom.serving.deployments.simulated_engine import Scheduling, SimulatedEngine
 
-_MODULES: Final = {"vllm": "vllm", "tensorrt-llm": "tensorrt_llm"}
+_MODULES: Final = {
+    "vllm": "vllm",
+    "tensorrt-llm": "tensorrt_llm",
+    "transformers": "transformers",
+}
 
 
 def engine_of(result: FitResult, scheduling: Scheduling = MappingProxyType({})) -> SimulatedEngine:

@@ -26,6 +26,7 @@ class SimulatedEngine:
         max_model_len: The longest context, in tokens.
         finds_prefixes: Blocks are found again by what they hold.
         settings: What else decides the steps, under the engine's own names.
+        pool_tokens: Tokens of the pool where the plan of the deployment does not tell.
     """
 
     new_scheduler: Callable[[], Scheduler]
@@ -35,6 +36,7 @@ class SimulatedEngine:
     max_model_len: int
     finds_prefixes: bool
     settings: Mapping[str, Setting]
+    pool_tokens: int | None = None
 
 
 def check_names(scheduling: Scheduling, known: Collection[str], engine: str) -> None:

@@ -12,7 +12,13 @@ from tokenroom.engines.vllm.policy import VLLM
 from tokenroom.engines.vllm.rules import version_number
 from tokenroom.errors import DeploymentError
 from tokenroom.fitting import FitResult
-from tokenroom.serving.deployments.simulated_engine import Scheduling, SimulatedEngine, check_names
+from tokenroom.serving.deployments.baselines import baseline_engine
+from tokenroom.serving.deployments.simulated_engine import (
+    Scheduling,
+    Setting,
+    SimulatedEngine,
+    check_names,
+)
 from tokenroom.serving.kv_group import Kind, KvGroup
 from tokenroom.serving.schedulers.vllm import VllmScheduler, VllmSchedulerConfig
 
@@ -40,14 +46,18 @@ def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngi
     """One data-parallel copy of a fitted vLLM deployment.
 
     ``scheduling`` may hold those of its settings that change no memory, as ``scheduling_policy``;
-    it counts before what the deployment's own settings say.
+    it counts before what the deployment's own settings say. ``scheduler`` in it names one of
+    :data:`~tokenroom.serving.deployments.baselines.BASELINES` instead of vLLM's own.
 
     Raises:
         DeploymentError: It has a setting of another name, is not served by V1, or has a cache
             that is not simulated.
     """
-    check_names(scheduling, _SCHEDULING, "vllm")
-    config = scheduler_config(result, scheduling)
+    check_names(scheduling, (*_SCHEDULING, "scheduler"), "vllm")
+    own = {name: value for name, value in scheduling.items() if name != "scheduler"}
+    config = scheduler_config(result, own)
+    if "scheduler" in scheduling:
+        return _under(scheduling["scheduler"], result, config)
     return SimulatedEngine(
         new_scheduler=lambda: VllmScheduler(config),
         config=config,
@@ -60,6 +70,27 @@ def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngi
             "max_num_seqs": config.max_num_seqs,
             "async_scheduling": config.async_scheduling,
         },
+    )
+
+
+def _under(scheduler: Setting, result: FitResult, config: VllmSchedulerConfig) -> SimulatedEngine:
+    """The deployment's pool and step under another scheduler.
+
+    Raises:
+        DeploymentError: It is no such scheduler, or some layers keep less than the whole context.
+    """
+    if any(group.kind is not Kind.FULL for group in config.groups):
+        raise DeploymentError(
+            f"scheduler {scheduler} is simulated for models with full attention in every layer; "
+            "leave it out"
+        )
+    return baseline_engine(
+        scheduler,
+        pool_tokens=result.plan.kv_pool_tokens,
+        max_model_len=config.max_model_len,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        asynchronous=config.async_scheduling,
     )
 
 
