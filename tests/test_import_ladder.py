@@ -24,7 +24,7 @@ LADDER = (
     {"borderline", "growth", "serving_terms", "step_ledger", "profile_files"},
     {"serving_speed"},
     {"serving"},
-    {"calibrating", "objectives"},
+    {"calibrating", "objectives", "comparing"},
     {"regimes", "planning"},
     {"validation"},
     {"reports"},

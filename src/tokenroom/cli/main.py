@@ -36,6 +36,10 @@ COMMANDS: Final = {
         "tokenroom.cli.simulate",
         "What clients of MODEL see when a workload is served: latencies, queue, KV pool over time.",
     ),
+    "compare": (
+        "tokenroom.cli.compare",
+        "Deployments side by side on the same requests, with how sure the differences are.",
+    ),
     "site": (
         "tokenroom.cli.site",
         "The calculator's page as files for any web host, computing in the browser.",

@@ -114,7 +114,7 @@ def _factors(result: FitResult, options: dict[str, Any], language: Language) -> 
 
 @click.command("deployment", add_help_option=False)
 @served_deployment_options
-def _written(**parameters: Any) -> None:
+def written_deployment(**parameters: Any) -> None:
     """What parses the words of a deployment in a file; it is never run."""
 
 
@@ -125,7 +125,7 @@ def parsed_words(words: Sequence[str]) -> dict[str, Any]:
         CommandLineError: They hold something else than a deployment.
     """
     try:
-        return dict(_written.make_context("deployment", list(words)).params)
+        return dict(written_deployment.make_context("deployment", list(words)).params)
     except click.UsageError as error:
         raise CommandLineError(
             f"the deployment {' '.join(words)} cannot be read: {error.format_message()}"

@@ -25,19 +25,19 @@ class Task:
         function: Importable by its name, with no other input than the question: the same question
             has the same answer anywhere. The answer is what JSON can hold.
         question: Its only argument; picklable.
-        identity: All that the answer depends on, as :func:`tokenroom.execution.canonical.digest`
-            takes it; None for the question itself.
+        identity: Gives all that the answer depends on, as
+            :func:`tokenroom.execution.canonical.digest` takes it; None for the question itself.
     """
 
     name: str
     function: Callable[[Any], Any]
     question: Any
-    identity: Any = None
+    identity: Callable[[], Any] | None = None
 
     @property
     def key(self) -> str:
         """Name of the full question: the function, the identity, and the program's version."""
-        asked = self.question if self.identity is None else self.identity
+        asked = self.question if self.identity is None else self.identity()
         function = f"{self.function.__module__}.{self.function.__qualname__}"
         return digest([program_version(), function, asked])
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from unicodedata import category
 
 from tokenroom.reports.calibration_messages import CALIBRATION_MESSAGES
+from tokenroom.reports.comparison_messages import COMPARISON_MESSAGES
 from tokenroom.reports.device_messages import DEVICE_MESSAGES
 from tokenroom.reports.engine_messages import ENGINE_MESSAGES
 from tokenroom.reports.fit_messages import FIT_MESSAGES
@@ -65,6 +66,7 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     **SPEED_MESSAGES,
     **SIMULATION_MESSAGES,
     **CALIBRATION_MESSAGES,
+    **COMPARISON_MESSAGES,
     **DEVICE_MESSAGES,
     **VALIDATION_MESSAGES,
     **WORKLOAD_MESSAGES,

@@ -170,7 +170,7 @@ def plot_curves(
         axes = figure.add_subplot()
         unit = GIB if y_label is None else 1
         ends: list[_Label] = []
-        for curve, color in zip(curves, _cycle(len(curves)), strict=True):
+        for curve, color in zip(curves, curve_colors(len(curves)), strict=True):
             heights = [y / unit for y in curve.ys]
             axes.plot(
                 curve.xs,
@@ -232,7 +232,7 @@ def plot_tradeoff(
         ys = [y for _, _, y, _ in points]
         axes.plot(xs, ys, color="#c7ccd1", linewidth=1.6, zorder=2)
         groups = list(dict.fromkeys(group for *_, group in points))
-        for group, color in zip(groups, _cycle(len(groups)), strict=True):
+        for group, color in zip(groups, curve_colors(len(groups)), strict=True):
             members = [(x, y) for _, x, y, name in points if name == group]
             axes.plot(
                 *zip(*members, strict=True),
@@ -315,7 +315,9 @@ def _draw_clouds(axes: Axes, clouds: Sequence[Cloud]) -> None:
         zorder=1,
     )
     axes.plot(edge, edge, color=QUIET, linewidth=0.9, zorder=2)
-    for cloud, color, mark in zip(clouds, _cycle(len(clouds)), _marks(len(clouds)), strict=True):
+    for cloud, color, mark in zip(
+        clouds, curve_colors(len(clouds)), _marks(len(clouds)), strict=True
+    ):
         axes.plot(
             [x for x, _ in cloud.points],
             [y for _, y in cloud.points],
@@ -478,7 +480,8 @@ def set_subtitle(axes: Axes, text: str, left: float = 0.0) -> None:
     axes.set_title(text, loc="left", x=left, fontsize=9, color=QUIET, pad=10, linespacing=1.35)
 
 
-def _cycle(count: int) -> list[str]:
+def curve_colors(count: int) -> list[str]:
+    """A colour for each of several curves; they repeat past six."""
     return [_CURVES[index % len(_CURVES)] for index in range(count)]
 
 

@@ -1,0 +1,295 @@
+"""``tokenroom compare``: deployments side by side on the same requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from click.core import ParameterSource
+
+from tokenroom.cli.options import (
+    NUMBER,
+    POSITIVE,
+    SectionedCommand,
+    json_option,
+    json_schema_option,
+    language_option,
+    promise_options,
+    say_written,
+)
+from tokenroom.cli.served_deployment import (
+    SERVED_SECTIONS,
+    parsed_words,
+    served_deployment,
+    served_deployment_options,
+    written_deployment,
+)
+from tokenroom.cli.served_workload import WORKLOAD_SECTION, workload_options, workload_source
+from tokenroom.errors import ComparisonError
+from tokenroom.reports.messages import Language, message, printable
+
+if TYPE_CHECKING:
+    from tokenroom.comparing.comparison import Comparison, Subject
+    from tokenroom.execution.tasks import Outcome
+    from tokenroom.serving.metrics import LatencyLimits
+    from tokenroom.serving.workloads.source import WorkloadSource
+
+_INTERRUPTED: Final = 128 + 2
+_SEEDS: Final = 10
+_OPTIONS: Final = tuple(str(option.name) for option in written_deployment.params)
+
+
+class _CompareCommand(SectionedCommand):
+    sections: Mapping[str, tuple[str, ...]] = {
+        "Comparison": ("varied", "seeds", "confidence", "ttft", "tpot"),
+        "Workload": WORKLOAD_SECTION,
+        "Work": ("jobs", "ray_address", "store_folder"),
+        **SERVED_SECTIONS,
+    }
+
+
+@click.command(
+    "compare",
+    cls=_CompareCommand,
+    context_settings={"max_content_width": 100},
+    epilog="As in: tokenroom compare one.yaml two.yaml --trace trace.csv; tokenroom compare "
+    "llama-3.1-8b --gpu h100 --vary block-size=16,64 --workload chat:rate=5",
+)
+@served_deployment_options
+@workload_options
+@promise_options
+@click.option(
+    "--vary",
+    "varied",
+    multiple=True,
+    metavar="NAME=A,B,...",
+    help="Compare variations of one deployment by an option of it (gpu, engine, kv, block-size, "
+    "max-num-seqs, ...), prefix-caching=on,off, chunk-size=..., or a setting of the engine; may be "
+    "repeated, for all combinations.",
+)
+@click.option(
+    "--seeds",
+    type=POSITIVE,
+    help=f"Draw the workload with so many seeds, from --seed on.  [default: {_SEEDS}]",
+)
+@click.option(
+    "--confidence",
+    type=NUMBER,
+    default=0.95,
+    show_default=True,
+    help="Share of the intervals that hold the true value.",
+)
+@click.option("--jobs", type=POSITIVE, help="Processes that work; as many as CPUs by default.")
+@click.option("--ray", "ray_address", help="Work on the Ray cluster at this address instead.")
+@click.option(
+    "--store",
+    "store_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep the outcome of each run in FOLDER; what is there already is not run again.",
+)
+@click.option(
+    "--csv",
+    "csv_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write every figure of every run to FILE.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    help="Draw the differences with their intervals to FILE (png, svg, pdf).",
+)
+@json_schema_option
+@json_option
+@language_option
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    words: tuple[str, ...],
+    as_json: bool,
+    json_schema: bool,
+    language: Language,
+    **options: Any,
+) -> int:
+    """Deployments side by side on the same requests, with how sure the differences are.
+
+    A FILE describes a deployment (YAML, docs/compare.md); or MODEL is served in the variations of
+    --vary. A drawn workload is drawn with several seeds, each served by every deployment, and
+    differences are told with their confidence intervals over seeds. Exit code 1: one of the
+    deployments does not start.
+    """
+    if json_schema:
+        from tokenroom.reports.comparison_json import schema_text
+
+        click.echo(schema_text(), nl=False)
+        return 0
+    workload = workload_source(options)
+    limits = _limits(options)
+    seeds = _seeds(options)
+    subjects = tuple(_subjects(context, words, options, language))
+    if options["csv_file"] is not None:
+        from tokenroom.reports.comparison_file import check_comparison_file
+
+        check_comparison_file(options["csv_file"])
+    if options["plot"] is not None:
+        from tokenroom.reports.plots import check_plot_file
+
+        check_plot_file(options["plot"])
+    found = _compared(subjects, workload, limits, seeds, options, language)
+    if options["csv_file"] is not None:
+        from tokenroom.reports.comparison_file import write_comparison
+
+        write_comparison(found, options["csv_file"])
+        _tell("compare.written", language, file=options["csv_file"])
+    if options["plot"] is not None and found.complete_seeds and len(found.compared) > 1:
+        from tokenroom.reports.comparison_plot import plot_comparison
+
+        used = plot_comparison(found, options["plot"], language)
+        say_written(options["plot"], language, used)
+    if as_json:
+        from tokenroom.reports.comparison_json import comparison_json
+        from tokenroom.reports.console import print_json
+
+        print_json(comparison_json(found, language))
+    else:
+        from tokenroom.reports.comparison_text import print_comparison
+        from tokenroom.reports.console import console
+
+        print_comparison(console(), found, language)
+    if found.interrupted:
+        return _INTERRUPTED
+    return 0 if len(found.compared) == len(subjects) and not found.problems else 1
+
+
+def _limits(options: dict[str, Any]) -> LatencyLimits | None:
+    if options["ttft"] is None and options["tpot"] is None:
+        return None
+    from tokenroom.serving.metrics import LatencyLimits
+
+    return LatencyLimits(ttft_seconds=options["ttft"], tpot_seconds=options["tpot"])
+
+
+def _seeds(options: dict[str, Any]) -> int:
+    seeds: int | None = options["seeds"]
+    if seeds is not None and options["trace"] is not None:
+        raise ComparisonError(
+            "--seeds is of a drawn workload, and nothing of a trace is drawn; leave it out"
+        )
+    return _SEEDS if seeds is None else seeds
+
+
+def _subjects(
+    context: click.Context, words: tuple[str, ...], options: dict[str, Any], language: Language
+) -> Iterator[Subject]:
+    """The deployments that files describe, or variations of one."""
+    from tokenroom.cli.variations import variations
+    from tokenroom.comparing.comparison import Subject
+
+    named: list[tuple[str | None, tuple[str, ...], dict[str, Any]]] = []
+    if _are_files(words):
+        for name in _OPTIONS:
+            if (
+                name != "words"
+                and context.get_parameter_source(name) is not ParameterSource.DEFAULT
+            ):
+                option = next(item for item in context.command.params if item.name == name)
+                raise ComparisonError(
+                    f"{option.opts[0]} is of one deployment, and files describe them; write it "
+                    "there, or vary it (--vary)"
+                )
+        named.extend(_described(words))
+    else:
+        named.append((None, words, {name: options[name] for name in _OPTIONS if name != "words"}))
+    if len(named) == 1 and not options["varied"]:
+        raise ComparisonError(
+            "one deployment is given; name two files or more, or vary it, as in: tokenroom compare "
+            "llama-3.1-8b --gpu h100 --vary block-size=16,64 --workload chat:rate=5"
+        )
+    for title, own_words, own in named:
+        for variation in variations(own, options["varied"]):
+            parts = [part for part in (title, variation.name) if part]
+            deployment = served_deployment(own_words, variation.options, language, verb="compare")
+            yield Subject(name=", ".join(parts), deployment=deployment)
+
+
+def _are_files(words: Sequence[str]) -> bool:
+    """Whether words are files of deployments, and no model or command."""
+    return bool(words) and all(word.endswith((".yaml", ".yml")) for word in words)
+
+
+def _described(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...], dict[str, Any]]]:
+    """The deployment of each file: what it is called, its words, and its options."""
+    from tokenroom.serving.fleet_file import read_fleet_file
+
+    stems = [Path(word).stem for word in words]
+    for word, stem in zip(words, stems, strict=True):
+        fleet = read_fleet_file(Path(word))
+        if fleet.single is None:
+            raise ComparisonError(
+                f"{word} describes several engines; fleets are not compared, give one deployment"
+            )
+        own = parsed_words(fleet.single.deployment)
+        if fleet.single.price_per_gpu_hour is not None:
+            own["price"] = fleet.single.price_per_gpu_hour
+        title = fleet.name or (stem if stems.count(stem) == 1 else word)
+        yield title, own.pop("words"), own
+
+
+def _compared(
+    subjects: Sequence[Subject],
+    workload: WorkloadSource,
+    limits: LatencyLimits | None,
+    seeds: int,
+    options: dict[str, Any],
+    language: Language,
+) -> Comparison:
+    from tokenroom.comparing.comparison import compare
+    from tokenroom.execution.store import Store
+    from tokenroom.execution.workers import workers
+    from tokenroom.serving.workloads.source import DrawnSource
+
+    runs = len(subjects) * (seeds if isinstance(workload, DrawnSource) else 1)
+    with ExitStack() as stack:
+        store = None
+        if options["store_folder"] is not None:
+            store = stack.enter_context(closing(Store(options["store_folder"])))
+        executor, count = stack.enter_context(workers(options["jobs"], options["ray_address"]))
+        return compare(
+            subjects,
+            workload,
+            executor,
+            workers=count,
+            seeds=seeds,
+            limits=limits,
+            confidence=options["confidence"],
+            store=store,
+            on_outcome=stack.enter_context(_progress(runs, language)),
+        )
+
+
+@contextmanager
+def _progress(runs: int, language: Language) -> Iterator[Callable[[Outcome], None]]:
+    """What counts runs on a terminal, and names the ones whose worker was lost."""
+    from tokenroom.reports.progress import progress
+
+    done = 0
+    with progress(runs, least=2) as on_run:
+
+        def hear(outcome: Outcome) -> None:
+            nonlocal done
+            done += 1
+            if outcome.lost:
+                key = "compare.run_again" if outcome.problem is None else "compare.run_lost"
+                _tell(key, language, run=outcome.task.name)
+            if on_run is not None:
+                on_run(done, runs)
+
+        yield hear
+
+
+def _tell(key: str, language: Language, **values: object) -> None:
+    told = {name: printable(str(value)) for name, value in values.items()}
+    click.echo(message(key, language, **told), err=True)

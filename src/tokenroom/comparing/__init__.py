@@ -1,0 +1,1 @@
+"""Deployments that serve the same requests, side by side."""

@@ -1,0 +1,108 @@
+"""The answer of ``compare`` as a JSON object, whose schema is published beside this module.
+
+The schema (``data/comparison.schema.json``, printed by ``tokenroom compare --json-schema``) is
+versioned by ``schema_version``: a new key raises the minor number, a changed or dropped one the
+major number. Times are seconds, shares 0 to 1, prices USD.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any, Final
+
+from tokenroom.comparing.comparison import Comparison, Subject
+from tokenroom.comparing.differences import Mean
+from tokenroom.comparing.figures import FIGURES
+from tokenroom.reports.messages import Language, notice_text, refusal_text
+from tokenroom.reports.speed_json import subject_json
+
+SCHEMA_VERSION: Final = "1.0"
+
+
+def comparison_json(found: Comparison, language: Language) -> dict[str, Any]:
+    """What the deployments do with the same requests, and what sets them apart."""
+    base = found.compared[0] if found.compared else None
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "workload": found.workload.name,
+        "seeds": None if found.seeds == (None,) else list(found.seeds),
+        "complete_seeds": None if found.seeds == (None,) else list(found.complete_seeds),
+        "confidence": found.confidence,
+        "interval": "student_t_of_paired_differences" if len(found.seeds) > 1 else None,
+        "limits": None
+        if found.limits is None
+        else {
+            "ttft_seconds": found.limits.ttft_seconds,
+            "tpot_seconds": found.limits.tpot_seconds,
+        },
+        "baseline": None if base is None else base.name,
+        "interrupted": found.interrupted,
+        "deployments": [_subject(found, subject, base, language) for subject in found.subjects],
+        "lost_runs": [
+            {"deployment": name, "seed": seed, "reason": reason}
+            for (name, seed), reason in found.problems.items()
+        ],
+    }
+
+
+def _subject(
+    found: Comparison, subject: Subject, base: Subject | None, language: Language
+) -> dict[str, Any]:
+    fit = subject.deployment.fit
+    refusal = fit.plan.refusal
+    told = {
+        key: value
+        for key, value in subject_json(fit, SCHEMA_VERSION).items()
+        if key != "schema_version"
+    }
+    done = subject.starts and bool(found.complete_seeds)
+    means = {
+        figure.key: _mean(found.mean(subject, figure.key)) if done else None for figure in FIGURES
+    }
+    differences = (
+        {figure.key: _difference(found, subject, base, figure.key) for figure in FIGURES}
+        if done and base is not None and subject is not base
+        else None
+    )
+    return {
+        "name": subject.name,
+        **told,
+        "reason": None if refusal is None else refusal_text(refusal, language),
+        "runs": [{"seed": seed, **answer} for seed, answer in found.answers[subject.name].items()],
+        "means": means,
+        "differences": differences,
+        "warnings": [notice_text(notice, language) for notice in fit.notices],
+    }
+
+
+def _mean(mean: Mean | None) -> dict[str, Any] | None:
+    if mean is None:
+        return None
+    return {"value": mean.value, **_ends(mean)}
+
+
+def _ends(mean: Mean) -> dict[str, float | None]:
+    half = mean.half_width
+    return {
+        "low": None if half is None else mean.value - half,
+        "high": None if half is None else mean.value + half,
+    }
+
+
+def _difference(
+    found: Comparison, subject: Subject, base: Subject, key: str
+) -> dict[str, Any] | None:
+    difference, of_base = found.difference(subject, key), found.mean(base, key)
+    if difference is None or of_base is None:
+        return None
+    return {
+        "value": difference.value,
+        **_ends(difference),
+        "relative": difference.value / of_base.value if of_base.value else None,
+        "significant": difference.excludes_zero,
+    }
+
+
+def schema_text() -> str:
+    """The JSON schema of the object, as text."""
+    return files("tokenroom.reports").joinpath("data/comparison.schema.json").read_text("utf-8")
