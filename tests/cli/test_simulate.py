@@ -145,7 +145,8 @@ def test_a_deployment_that_does_not_start_serves_nothing(
         (("--skip-bad",), "--skip-bad is of a trace"),
         (("--requests", "r.txt"), "it may end in .csv or .jsonl"),
         (("--price", "0"), "price_per_gpu_hour is 0.0; give USD above 0"),
-        (("--gpus", "2", "--set", "data_parallel_size=2"), "2 data-parallel copies"),
+        (("--router", "sticky"), "--router chooses among servers; give --replicas as well"),
+        (("--replicas", "0"), "--replicas is 0; give 1 to 1024"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(
@@ -271,3 +272,46 @@ def test_other_schedulers_serve_too(
     out, _ = asked(capsys, *words, *options)
     assert said in " ".join(out.split())
     assert read(capsys, *words, *options)["requests"]["served"] == 12
+
+
+def test_servers_behind_a_router_are_told_of_by_pool(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", SMALL, "--replicas", "3", "--price", "2")
+    words = (*words, "--router", "least_load")
+    out, _ = asked(capsys, *words)
+    assert out.startswith("3 x (meta-llama/Meta-Llama-3-8B on 1 x NVIDIA A100")
+    assert "Running, waiting and KV pool are of one engine." in out
+    (pool,) = read(capsys, *words)["pools"]
+    assert (pool["replicas"], pool["most_replicas"], pool["copies"], pool["gpus"]) == (3, 3, 1, 1)
+    plain = read(capsys, "llama-3-8b", "--gpu", "a100", "--workload", SMALL, "--price", "2")
+    assert plain["pools"][0]["gpu_hours"] == plain["gpu_hours"]
+    assert pool["requests"]["served"] == plain["requests"]["served"]
+
+
+def test_a_file_of_pools_is_served_by(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(
+        "pools:\n"
+        "- {name: short, deployment: llama-3-8b --gpu l40s, max_prompt: 64, price: 1}\n"
+        "- {name: long, deployment: --gpu a100 -- vllm serve meta-llama/Meta-Llama-3-8B}\n"
+        "router: {policy: cache_aware, balance_abs_threshold: 8}\n",
+        encoding="utf-8",
+    )
+    told = read(capsys, "--fleet", str(file), "--workload", SMALL)
+    assert [pool["name"] for pool in told["pools"]] == ["short", "long"]
+    assert told["usd"] is None
+    assert told["pools"][0]["usd"] > 0
+    served = sum(pool["requests"]["served"] for pool in told["pools"])
+    assert served == told["requests"]["served"]
+    out, _ = asked(capsys, "--fleet", str(file), "--workload", SMALL, "--lang", "zh")
+    assert "KV 池，平均 / 最多" in out
+    for words, said in (
+        (("llama-3-8b", "--fleet", str(file)), "give one of the two"),
+        (("--fleet", str(file), "--gpu", "a100"), "gpu is given beside --fleet"),
+        (("--fleet", str(tmp_path / "none.yaml")), "cannot be read"),
+    ):
+        assert said in asked(capsys, *words, "--workload", SMALL, code=2)[1]
+    file.write_text("deployment: llama-3-8b --gpu a100 --reqests x", encoding="utf-8")
+    assert (
+        "cannot be read: No such option"
+        in asked(capsys, "--fleet", str(file), "--workload", SMALL, code=2)[1]
+    )

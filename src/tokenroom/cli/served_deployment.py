@@ -40,7 +40,7 @@ def served_deployment_options(command: Command) -> Command:
         words_argument,
         deployment_options(
             pp="Pipeline-parallel size (only 1 is simulated).",
-            dp="Data-parallel size (only 1 is simulated).",
+            dp="Data-parallel size: copies in one server.",
             engine="vllm, tensorrt-llm or transformers, with @VERSION for an older one.",
         ),
         click.option(

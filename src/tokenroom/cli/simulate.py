@@ -20,11 +20,8 @@ from tokenroom.cli.options import (
     promise_options,
     say_written,
 )
-from tokenroom.cli.served_deployment import (
-    SERVED_SECTIONS,
-    served_deployment,
-    served_deployment_options,
-)
+from tokenroom.cli.served_deployment import SERVED_SECTIONS
+from tokenroom.cli.served_fleet import FLEET_SECTION, served_fleet, served_fleet_options
 from tokenroom.cli.served_workload import WORKLOAD_SECTION, workload_options, workload_source
 from tokenroom.errors import CommandLineError
 from tokenroom.reports.messages import Language, message, printable
@@ -43,6 +40,7 @@ class _SimulateCommand(SectionedCommand):
     sections: Mapping[str, tuple[str, ...]] = {
         "Workload": WORKLOAD_SECTION,
         **SERVED_SECTIONS,
+        "Servers": FLEET_SECTION,
     }
 
 
@@ -54,7 +52,7 @@ class _SimulateCommand(SectionedCommand):
     "comes an engine's own command: tokenroom simulate --gpu h100 --trace trace.csv -- vllm serve "
     "MODEL",
 )
-@served_deployment_options
+@served_fleet_options
 @workload_options
 @promise_options
 @click.option(
@@ -103,11 +101,10 @@ def command(
         click.echo(schema_text(), nl=False)
         return 0
     limits = _limits(options)
-    deployment = served_deployment(words, options, language)
-    result = deployment.fit
-    if result.plan.refusal is not None:
-        return _show_refusal(result, as_json=as_json, language=language)
-    run = deployment.run(limits)
+    fleet = served_fleet(words, options, language)
+    if fleet.refused is not None:
+        return _show_refusal(fleet.refused, as_json=as_json, language=language)
+    run = fleet.run(limits)
     arrivals = workload_source(options).served(run.engine.block_tokens)
     with ExitStack() as stack:
         hear: list[Callable[[RequestRecord], None]] = [_first_refusals(run, language)]
@@ -218,11 +215,12 @@ def _first_refusals(run: Run, language: Language) -> Callable[[RequestRecord], N
         if record.refused is None or record.refused in told:
             return
         told.add(record.refused)
+        pool = run.pool_of(record)
         reason = message(
             f"simulate.reason.{record.refused}",
             language,
-            length=run.engine.max_model_len,
-            tokens=run.pool_tokens,
+            length=pool.engine.max_model_len,
+            tokens=pool.pool_tokens,
         )
         line = message(
             "simulate.first_refused",

@@ -20,6 +20,7 @@ from tokenroom.reports.comparison_messages import COMPARISON_MESSAGES
 from tokenroom.reports.device_messages import DEVICE_MESSAGES
 from tokenroom.reports.engine_messages import ENGINE_MESSAGES
 from tokenroom.reports.fit_messages import FIT_MESSAGES
+from tokenroom.reports.fleet_messages import FLEET_MESSAGES
 from tokenroom.reports.plan_messages import PLAN_MESSAGES
 from tokenroom.reports.serve_messages import SERVE_MESSAGES
 from tokenroom.reports.simulation_messages import SIMULATION_MESSAGES
@@ -64,6 +65,7 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     **PLAN_MESSAGES,
     **SERVE_MESSAGES,
     **SPEED_MESSAGES,
+    **FLEET_MESSAGES,
     **SIMULATION_MESSAGES,
     **CALIBRATION_MESSAGES,
     **COMPARISON_MESSAGES,

@@ -15,7 +15,8 @@ from tokenroom.fitting import FitResult
 from tokenroom.reports.messages import Language, refusal_text
 from tokenroom.reports.simulation_text import LATENCIES, simulation_warnings
 from tokenroom.reports.speed_json import subject_json
-from tokenroom.serving.run import Simulation
+from tokenroom.serving.metrics import ServingMetrics
+from tokenroom.serving.run import PoolOutcome, Simulation
 
 SCHEMA_VERSION: Final = "1.0"
 
@@ -60,12 +61,7 @@ def simulation_json(done: Simulation, workload: str, language: Language) -> dict
             "share": metrics.goodput_share,
             "requests_per_second": metrics.goodput_per_second,
         },
-        "tokens": {
-            "prompt": metrics.prompt_tokens,
-            "output": metrics.output_tokens,
-            "cached": metrics.cached_tokens,
-            "computed": metrics.computed_tokens,
-        },
+        "tokens": _tokens(metrics),
         "prefix_hit_rate": metrics.hit_rate,
         "running": {"mean": metrics.mean_running, "max": metrics.max_running},
         "waiting": {"mean": metrics.mean_waiting, "max": metrics.max_waiting},
@@ -74,6 +70,7 @@ def simulation_json(done: Simulation, workload: str, language: Language) -> dict
             "max": metrics.max_used_blocks / blocks,
         },
         "preemptions": metrics.preemptions,
+        "pools": [_pool(pool) for pool in done.pools],
         "gpu_hours": done.gpu_hours,
         "usd": done.usd,
         "usd_per_million_output_tokens": done.usd_per_million_output_tokens,
@@ -89,6 +86,44 @@ def simulation_json(done: Simulation, workload: str, language: Language) -> dict
             for point in metrics.timeline
         ],
         "warnings": simulation_warnings(done, language),
+    }
+
+
+def _pool(found: PoolOutcome) -> dict[str, Any]:
+    pool, metrics = found.pool, found.metrics
+    blocks = pool.engine.usable_blocks
+    return {
+        "name": pool.name,
+        "role": str(pool.role),
+        "model": pool.fit.deployment.spec.name,
+        "gpu": pool.fit.deployment.node.accelerator.name,
+        "gpus": pool.gpus,
+        "copies": pool.copies.count,
+        "replicas": pool.replicas,
+        "most_replicas": found.most_replicas,
+        "requests": {"served": metrics.requests, "refused": metrics.refused},
+        "latency": {name: asdict(getattr(metrics, name)) for name in LATENCIES},
+        "tokens": _tokens(metrics),
+        "steps": metrics.steps,
+        "busy_share": found.busy_share,
+        "running": {"mean": metrics.mean_running, "max": metrics.max_running},
+        "waiting": {"mean": metrics.mean_waiting, "max": metrics.max_waiting},
+        "kv_pool_usage": {
+            "mean": metrics.mean_used_blocks / blocks,
+            "max": metrics.max_used_blocks / blocks,
+        },
+        "preemptions": metrics.preemptions,
+        "gpu_hours": found.gpu_hours,
+        "usd": found.usd,
+    }
+
+
+def _tokens(metrics: ServingMetrics) -> dict[str, int]:
+    return {
+        "prompt": metrics.prompt_tokens,
+        "output": metrics.output_tokens,
+        "cached": metrics.cached_tokens,
+        "computed": metrics.computed_tokens,
     }
 
 

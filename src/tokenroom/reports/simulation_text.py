@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tokenroom.reports.console import Paragraph, print_trimmed
 from tokenroom.reports.fit_text import fit_title
+from tokenroom.reports.fleet_text import pool_table, pool_titles
 from tokenroom.reports.messages import Language, message, notice_text, printable
 from tokenroom.reports.workload_text import bars, duration, print_warnings
 from tokenroom.serving.metrics import Distribution, LatencyLimits, Point
@@ -30,7 +31,8 @@ def print_simulation(
 ) -> None:
     """Write what became of a workload."""
     metrics = done.metrics
-    out.print(Paragraph(fit_title(done.fit, language), style="bold"))
+    for title in pool_titles(done, language) if done.is_fleet else (fit_title(done.fit, language),):
+        out.print(Paragraph(title, style="bold"))
     name = printable(message("simulate.workload", language, name=workload))
     out.print(Paragraph(name, style="dim"))
     if (scheduler := done.engine.settings.get("scheduler")) is not None:
@@ -51,7 +53,11 @@ def print_simulation(
     out.print()
     for line in _lines(done, language, wanted_share):
         out.print(Paragraph(line))
-    columns = _pool_over_time(done)
+    if done.is_fleet:
+        out.print()
+        print_trimmed(out, pool_table(done, language))
+        out.print(Paragraph(message("fleet.each", language), style="dim"))
+    columns = [] if done.is_fleet else _pool_over_time(done)
     if len(columns) > 1:
         out.print()
         width = duration(metrics.duration_seconds / len(columns))
@@ -66,16 +72,25 @@ def print_simulation(
 
 
 def simulation_warnings(done: Simulation, language: Language) -> list[str]:
-    """What the fit of the deployment has to say, as sentences."""
-    return [notice_text(notice, language) for notice in done.fit.notices]
+    """What the fits of the deployments have to say, as sentences."""
+    told = (
+        notice_text(notice, language) for pool in done.pools for notice in pool.pool.fit.notices
+    )
+    return list(dict.fromkeys(told))
 
 
 def refused_text(done: Simulation, language: Language) -> str:
     """How many requests were refused, and why."""
-    told = {"length": done.engine.max_model_len, "tokens": done.pool_tokens}
     reasons = [
-        message(f"simulate.refused.{why}", language, count=count, **told)
-        for why, count in done.refusals.items()
+        message(
+            f"simulate.refused.{why}",
+            language,
+            count=count,
+            length=found.pool.engine.max_model_len,
+            tokens=found.pool.pool_tokens,
+        )
+        for found in done.pools
+        for why, count in found.refusals.items()
     ]
     joined = message("speed.parts_join", language).join(reasons)
     return message("simulate.refused", language, count=done.metrics.refused, reasons=joined)
@@ -134,6 +149,29 @@ def _lines(done: Simulation, language: Language, wanted_share: float | None) -> 
             line += " " * (language is Language.ENGLISH)
             line += message("simulate.goodput_missed", language, wanted=wanted)
         yield line
+    if done.is_fleet:
+        yield message("fleet.work", language, preemptions=metrics.preemptions)
+    else:
+        yield from _engine_lines(done, language)
+    if done.engine.finds_prefixes and done.names_prefixes:
+        yield message("simulate.hits", language, share=f"{metrics.hit_rate:.1%}")
+    if metrics.duration_seconds and not done.is_fleet:
+        busy = f"{metrics.busy_seconds / metrics.duration_seconds:.0%}"
+        yield message("simulate.busy", language, share=busy)
+    told = {"hours": format_figure(done.gpu_hours)}
+    if done.usd is None or done.usd_per_million_output_tokens is None:
+        yield message("simulate.hours", language, **told)
+    else:
+        told |= {
+            "cost": format_figure(done.usd),
+            "each": format_figure(done.usd_per_million_output_tokens),
+        }
+        yield message("simulate.cost", language, **told)
+
+
+def _engine_lines(done: Simulation, language: Language) -> Iterator[str]:
+    """How full the engine was, where there is one."""
+    metrics = done.metrics
     yield message(
         "simulate.running",
         language,
@@ -151,20 +189,6 @@ def _lines(done: Simulation, language: Language, wanted_share: float | None) -> 
         tokens=done.pool_tokens,
         preemptions=metrics.preemptions,
     )
-    if done.engine.finds_prefixes and done.names_prefixes:
-        yield message("simulate.hits", language, share=f"{metrics.hit_rate:.1%}")
-    if metrics.duration_seconds:
-        busy = f"{metrics.busy_seconds / metrics.duration_seconds:.0%}"
-        yield message("simulate.busy", language, share=busy)
-    told = {"hours": format_figure(done.gpu_hours)}
-    if done.usd is None or done.usd_per_million_output_tokens is None:
-        yield message("simulate.hours", language, **told)
-    else:
-        told |= {
-            "cost": format_figure(done.usd),
-            "each": format_figure(done.usd_per_million_output_tokens),
-        }
-        yield message("simulate.cost", language, **told)
 
 
 def _pool_over_time(done: Simulation) -> list[float]:

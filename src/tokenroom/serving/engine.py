@@ -93,6 +93,7 @@ class Engine:
     Attributes:
         scheduler: What decides.
         number: Which engine of its server it is.
+        replica: Which server it is of.
         batches: Steps that may be decided and not done.
         prompt_tokens_ahead: Tokens of prompts whose first answer token is not out.
         num_running: Requests that run, by the last decision and what ended since.
@@ -102,6 +103,7 @@ class Engine:
         scheduler: What decides.
         accelerators: What runs the steps.
         number: Which engine of its server it is.
+        replica: Which server it is of.
         usable_blocks: KV blocks that requests can hold; 0 where nobody asks how full it is.
         observe: Called with each step when it has ended.
     """
@@ -118,6 +120,7 @@ class Engine:
         "num_running",
         "number",
         "prompt_tokens_ahead",
+        "replica",
         "scheduler",
         "used_blocks",
     )
@@ -128,11 +131,13 @@ class Engine:
         accelerators: Accelerators,
         *,
         number: int = 0,
+        replica: int = 0,
         usable_blocks: int = 0,
         observe: Callable[[StepRecord], object] | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.number = number
+        self.replica = replica
         self.num_running = self.used_blocks = self.prompt_tokens_ahead = 0
         self._usable_blocks = usable_blocks
         self._accelerators = accelerators
@@ -173,7 +178,7 @@ class Engine:
                 self._times[self.scheduler.add(request)] = _Times()
             else:
                 self.prompt_tokens_ahead -= request.prompt_tokens
-                refused.append(_refused(request, why))
+                refused.append(_refused(request, why, self.replica))
         return refused
 
     def begin(self, now: float) -> float | None:
@@ -213,6 +218,8 @@ class Engine:
                     gaps=gaps,
                     preempted_ids=_ids(plan.preempted),
                     resumed_ids=_ids(plan.resumed),
+                    replica=self.replica,
+                    rank=self.number,
                 )
             )
         return [self._record(sequence) for sequence in finished]
@@ -257,6 +264,7 @@ class Engine:
             output_tokens=sequence.tokens - request.prompt_tokens,
             cached_tokens=sequence.hit_tokens or 0,
             preemptions=sequence.preemptions,
+            replica=self.replica,
         )
 
 
@@ -264,7 +272,7 @@ def _ids(sequences: list[Sequence]) -> tuple[int, ...]:
     return tuple([sequence.request.id for sequence in sequences]) if sequences else ()
 
 
-def _refused(request: Request, why: Refusal) -> RequestRecord:
+def _refused(request: Request, why: Refusal, replica: int) -> RequestRecord:
     at = request.arrival_seconds
     return RequestRecord(
         id=request.id,
@@ -278,4 +286,5 @@ def _refused(request: Request, why: Refusal) -> RequestRecord:
         cached_tokens=0,
         preemptions=0,
         refused=why,
+        replica=replica,
     )

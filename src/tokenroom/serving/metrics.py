@@ -131,8 +131,9 @@ class ServingMetrics:
     Attributes:
         requests: Requests that were served.
         refused: Requests that were not.
-        duration_seconds: From the first arrival to the last token.
-        busy_seconds: Time in which steps ran.
+        first_arrival_seconds: When the first request came.
+        duration_seconds: From then to the last token.
+        busy_seconds: Time in which steps ran, of all engines together.
         steps: How many.
         ttft: Time to the first token, over requests.
         tpot: Mean time of each further token, over requests of two tokens or more.
@@ -156,6 +157,7 @@ class ServingMetrics:
 
     requests: int
     refused: int
+    first_arrival_seconds: float
     duration_seconds: float
     busy_seconds: float
     steps: int
@@ -330,6 +332,7 @@ class MetricsCollector:
         return ServingMetrics(
             requests=len(self._ttft),
             refused=self._refused,
+            first_arrival_seconds=0.0 if self._first_arrival == math.inf else self._first_arrival,
             duration_seconds=max(0.0, self._last_token - self._first_arrival),
             busy_seconds=busy,
             steps=self._steps,

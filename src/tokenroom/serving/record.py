@@ -36,6 +36,7 @@ class RequestRecord:
         cached_tokens: Tokens of the prompt that were in the cache when it was first let in.
         preemptions: How often it was preempted.
         refused: Why it was not served; its times are then that of its arrival. None if it was.
+        replica: The server of a fleet that wrote its answer.
     """
 
     id: int
@@ -49,6 +50,7 @@ class RequestRecord:
     cached_tokens: int
     preemptions: int
     refused: Refusal | None = None
+    replica: int = 0
 
     @property
     def ttft_seconds(self) -> float:
@@ -83,6 +85,8 @@ class StepRecord(NamedTuple):
         gaps: Times between two tokens of a request that ended with it, and how many.
         preempted_ids: Which requests lost their blocks, in that order.
         resumed_ids: Requests that ran again in it after they had lost their blocks.
+        replica: The server of a fleet that ran it.
+        rank: Its engine: which data-parallel copy.
     """
 
     start_seconds: float
@@ -96,3 +100,5 @@ class StepRecord(NamedTuple):
     gaps: list[tuple[float, int]]
     preempted_ids: tuple[int, ...] = ()
     resumed_ids: tuple[int, ...] = ()
+    replica: int = 0
+    rank: int = 0

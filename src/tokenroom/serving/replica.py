@@ -12,8 +12,8 @@ from tokenroom.serving.record import RequestRecord
 from tokenroom.serving.request import Request
 from tokenroom.serving.routers.router import Router
 
-Heard = Callable[[list[RequestRecord], float], Iterable[RequestRecord]]
-"""Hears which requests ended, and when; gives the records that are to be told of."""
+Heard = Callable[["Replica", list[RequestRecord], float], Iterable[RequestRecord]]
+"""Hears which requests of a server ended, and when; gives the records that are to be told of."""
 
 
 class Runs(Protocol):
@@ -112,6 +112,11 @@ class Replica:
         """Share of the KV blocks that are held."""
         return sum(engine.used_share for engine in self.engines) / len(self.engines)
 
+    @property
+    def is_active(self) -> bool:
+        """Whether it runs steps, or requests are on the way to it."""
+        return any(self._busy) or self._coming_tokens > 0
+
     def send(self, request: Request, now: float) -> None:
         """Let a request arrive."""
         self.in_flight += 1
@@ -156,4 +161,4 @@ class Replica:
 
     def _ended(self, records: list[RequestRecord], now: float) -> Iterable[RequestRecord]:
         self.in_flight -= len(records)
-        return records if self._heard is None else self._heard(records, now)
+        return records if self._heard is None else self._heard(self, records, now)

@@ -4,29 +4,68 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
 
-from tokenroom.errors import DeploymentError, WorkloadError, shown
+from tokenroom.errors import FleetError, WorkloadError
 from tokenroom.fitting import FitResult
 from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.serving.arrivals import Arrivals
-from tokenroom.serving.deployments import engine_of
 from tokenroom.serving.deployments.simulated_engine import Scheduling, SimulatedEngine
+from tokenroom.serving.fleet import Fleet
+from tokenroom.serving.fleet_description import RouterDescription
 from tokenroom.serving.metrics import LatencyLimits, MetricsCollector, Point, ServingMetrics
+from tokenroom.serving.pool import Pool, pool_of
 from tokenroom.serving.record import Refusal, RequestRecord, StepRecord
 from tokenroom.serving.request import Request
 from tokenroom.serving.simulator import simulate
-from tokenroom.serving.step_cost import step_cost
 from tokenroom.serving.step_table import StepTable
 
 _PARTS: Final = 4
 _LEFT_WAITING: Final = 0.05
 _TOKENS: Final = 1_000_000  # the unit that output is priced by
 _HOUR_SECONDS: Final = 3600
+_IN_TURN: Final = RouterDescription()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOutcome:
+    """What a pool of servers did.
+
+    Attributes:
+        pool: The pool.
+        metrics: Figures of the requests that were sent to it, and of its engines: means over the
+            time of their steps are of one engine.
+        refusals: Requests that it refused, by reason.
+        most_replicas: Servers that were held at most at a time.
+        held_seconds: Time that servers were held, from the first arrival to the last token.
+    """
+
+    pool: Pool
+    metrics: ServingMetrics
+    refusals: Mapping[Refusal, int]
+    most_replicas: int
+    held_seconds: float
+
+    @property
+    def gpu_hours(self) -> float:
+        """Time that GPUs were held."""
+        return self.held_seconds * self.pool.gpus / _HOUR_SECONDS
+
+    @property
+    def usd(self) -> float | None:
+        """Their price in USD; None when it is not given."""
+        price = self.pool.price_per_gpu_hour
+        return None if price is None else self.gpu_hours * price
+
+    @property
+    def busy_share(self) -> float:
+        """Share of the time of its engines in which they ran steps."""
+        held = self.held_seconds * self.pool.copies.count
+        return self.metrics.busy_seconds / held if held else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +73,9 @@ class Simulation:
     """What became of a workload.
 
     Attributes:
-        fit: The deployment.
-        engine: How it is simulated.
-        metrics: The figures.
+        pools: The pools of servers; a single deployment is one.
+        metrics: The figures of all of them. Means over the time of steps are of one engine.
         limits: What requests are promised; None for nothing.
-        refusals: Requests that were refused, by reason.
         arrived: Requests that came.
         last_arrival_seconds: When the last of them did.
         falls_behind: Requests come faster than they are served: the number that wait grows from
@@ -47,40 +84,56 @@ class Simulation:
             the load adapts.
         names_prefixes: Some request says which of its blocks others may have.
         interrupted: It was ended early.
-        price_per_gpu_hour: In USD; None when not given.
     """
 
-    fit: FitResult
-    engine: SimulatedEngine
+    pools: tuple[PoolOutcome, ...]
     metrics: ServingMetrics
     limits: LatencyLimits | None
-    refusals: Mapping[Refusal, int]
     arrived: int
     last_arrival_seconds: float
     falls_behind: bool | None
     names_prefixes: bool
     interrupted: bool
-    price_per_gpu_hour: float | None
+
+    @property
+    def fit(self) -> FitResult:
+        """The deployment, of the first pool where there are several."""
+        return self.pools[0].pool.fit
+
+    @property
+    def engine(self) -> SimulatedEngine:
+        """How it is simulated."""
+        return self.pools[0].pool.engine
+
+    @property
+    def refusals(self) -> Mapping[Refusal, int]:
+        """Requests that were refused, by reason."""
+        counts: Counter[Refusal] = Counter()
+        for pool in self.pools:
+            counts.update(pool.refusals)
+        return counts
+
+    @property
+    def is_fleet(self) -> bool:
+        """Whether there is more than one engine."""
+        return len(self.pools) > 1 or not self.pools[0].pool.is_one_engine
 
     @property
     def pool_tokens(self) -> int:
-        """Tokens of the KV pool that requests are given."""
-        return _pool_tokens(self.fit, self.engine)
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of the deployment."""
-        return self.fit.deployment.node.count
+        """Tokens of the KV pool that requests are given, of the first pool's engines."""
+        return self.pools[0].pool.pool_tokens
 
     @property
     def gpu_hours(self) -> float:
-        """Time of all GPUs, from the first arrival to the last token."""
-        return self.metrics.duration_seconds * self.gpus / _HOUR_SECONDS
+        """Time that GPUs were held, from the first arrival to the last token."""
+        return math.fsum(pool.gpu_hours for pool in self.pools)
 
     @property
     def usd(self) -> float | None:
-        """Their price in USD; None when it is not given."""
-        return None if self.price_per_gpu_hour is None else self.gpu_hours * self.price_per_gpu_hour
+        """Their price in USD; None when it is not given of all of them."""
+        prices = [pool.usd for pool in self.pools]
+        known = [price for price in prices if price is not None]
+        return math.fsum(known) if len(known) == len(prices) else None
 
     @property
     def usd_per_million_output_tokens(self) -> float | None:
@@ -96,58 +149,63 @@ class Simulation:
 
 
 class Run:
-    """One run of a workload through a deployment; it can be ended at any request.
+    """One run of a workload through a deployment or a fleet; it can be ended at any request.
 
     Args:
-        result: The deployment.
+        served: The deployment, or pools of servers.
         limits: What requests are promised; None for nothing.
+        replicas: Servers of the deployment. This and the next three are of a deployment: pools
+            have their own.
         price_per_gpu_hour: In USD.
         factors: Those of the machine, where it was calibrated.
         scheduling: Settings that change what steps run but no memory, under the engine's names,
             as vLLM's ``scheduling_policy``.
+        router: What chooses among servers.
 
     Raises:
         DeploymentError: It does not start, or is not simulated.
         HardwareError: A peak or bandwidth that its speed needs is not known.
+        FleetError: A number is out of range, or pools do not serve together.
     """
 
     def __init__(
         self,
-        result: FitResult,
+        served: FitResult | Sequence[Pool],
         *,
         limits: LatencyLimits | None = None,
+        replicas: int = 1,
         price_per_gpu_hour: float | None = None,
         factors: Factors = UNCALIBRATED,
         scheduling: Scheduling = MappingProxyType({}),
+        router: RouterDescription = _IN_TURN,
     ) -> None:
-        if price_per_gpu_hour is not None and not 0 < price_per_gpu_hour < math.inf:
-            raise DeploymentError(
-                f"price_per_gpu_hour is {shown(price_per_gpu_hour)}; give USD above 0"
+        if isinstance(served, FitResult):
+            served = (
+                pool_of(
+                    served,
+                    scheduling=scheduling,
+                    factors=factors,
+                    replicas=replicas,
+                    price_per_gpu_hour=price_per_gpu_hour,
+                ),
             )
-        self._fit = result
-        self.engine = engine_of(result, scheduling)
-        self._cost = step_cost(result, factors)
-        copies = self._cost.terms.replicas * self._cost.terms.layout.data_parallel_size
-        if copies > 1:
-            raise DeploymentError(
-                f"the deployment is {copies} data-parallel copies, and one engine is simulated; "
-                "leave the copies out and give it its share of the requests"
-            )
-        self._scheduler = self.engine.new_scheduler()
+        if not served:
+            raise FleetError("pools is empty; a fleet has at least one pool")
+        self.pools = tuple(served)
+        self.engine = self.pools[0].engine
         self._limits = limits
-        self._price = price_per_gpu_hour
         self._collector = MetricsCollector(limits)
-        self._refusals: Counter[Refusal] = Counter()
+        self._of_pools = [MetricsCollector(limits) for _ in self.pools]
+        self._fleet: Fleet | None = None
+        if len(self.pools) > 1 or not self.pools[0].is_one_engine:
+            self._fleet = Fleet(self.pools, router, self._pool_stepped, self._pool_ended)
+        self._observe: Callable[[StepRecord], object] | None = None
+        self._refusals: list[Counter[Refusal]] = [Counter() for _ in self.pools]
         self._arrived = 0
         self._last_arrival = 0.0
         self._names_prefixes = False
         self._open = True
         self._ended = False
-
-    @property
-    def pool_tokens(self) -> int:
-        """Tokens of the KV pool that requests are given."""
-        return _pool_tokens(self._fit, self.engine)
 
     def serve(
         self,
@@ -167,27 +225,49 @@ class Run:
             WorkloadError: Requests are out of order, or nothing arrives.
         """
         self._open = not waits_for_answers
-        collector = self._collector
-
-        def seen(step: StepRecord) -> None:
-            collector.step(step)
-            if observe is not None:
-                observe(step)
-
-        for record in simulate(
-            _Counted(arrivals, self._arrives),
-            self._scheduler,
-            StepTable(self._cost),
-            observe=seen,
-            delay_seconds=self._cost.delay_seconds,
-        ):
-            collector.request(record)
+        self._observe = observe
+        counted = _Counted(arrivals, self._arrives)
+        if self._fleet is None:
+            cost = self.pools[0].cost
+            records = simulate(
+                counted,
+                self.engine.new_scheduler(),
+                StepTable(cost),
+                observe=self._stepped,
+                delay_seconds=cost.delay_seconds,
+            )
+        else:
+            records = self._fleet.serve(counted)
+        for record in records:
+            self._collector.request(record)
             if record.refused is not None:
-                self._refusals[record.refused] += 1
+                self._refusals[self._place_of(record)][record.refused] += 1
             yield record
         if not self._arrived:
             raise WorkloadError("the workload has no request; give one with at least one")
         self._ended = True
+
+    def pool_of(self, record: RequestRecord) -> Pool:
+        """The pool that served or refused a request."""
+        return self.pools[self._place_of(record)]
+
+    def _place_of(self, record: RequestRecord) -> int:
+        return 0 if self._fleet is None else self._fleet.place_of(record.replica)
+
+    def _stepped(self, step: StepRecord) -> None:
+        self._collector.step(step)
+        if self._observe is not None:
+            self._observe(step)
+
+    def _pool_stepped(self, place: int, step: StepRecord) -> None:
+        self._of_pools[place].step(step)
+        blocks, of_first = self.pools[place].engine.usable_blocks, self.engine.usable_blocks
+        if blocks != of_first:  # shares of pools of several sizes are told in blocks of the first
+            step = step._replace(used_blocks=round(step.used_blocks * of_first / blocks))
+        self._stepped(step)
+
+    def _pool_ended(self, place: int, record: RequestRecord) -> None:
+        self._of_pools[place].request(record)
 
     def _arrives(self, request: Request) -> None:
         self._arrived += 1
@@ -197,26 +277,45 @@ class Run:
     def outcome(self) -> Simulation:
         """What has become of the workload up to now."""
         metrics = self._collector.result()
+        pools = self._outcomes(metrics)
         behind = None
         if self._open:
-            behind = _falls_behind(metrics.timeline, self._last_arrival, self._arrived)
+            engines = sum(pool.most_replicas * pool.pool.copies.count for pool in pools)
+            behind = _falls_behind(metrics.timeline, self._last_arrival, self._arrived / engines)
         return Simulation(
-            fit=self._fit,
-            engine=self.engine,
+            pools=pools,
             metrics=metrics,
             limits=self._limits,
-            refusals=dict(self._refusals),
             arrived=self._arrived,
             last_arrival_seconds=self._last_arrival,
             falls_behind=behind,
             names_prefixes=self._names_prefixes,
             interrupted=not self._ended,
-            price_per_gpu_hour=self._price,
         )
 
-
-def _pool_tokens(result: FitResult, engine: SimulatedEngine) -> int:
-    return result.plan.kv_pool_tokens if engine.pool_tokens is None else engine.pool_tokens
+    def _outcomes(self, metrics: ServingMetrics) -> tuple[PoolOutcome, ...]:
+        fleet = self._fleet
+        if fleet is None:
+            return (
+                PoolOutcome(
+                    pool=self.pools[0],
+                    metrics=metrics,
+                    refusals=dict(self._refusals[0]),
+                    most_replicas=1,
+                    held_seconds=metrics.duration_seconds,
+                ),
+            )
+        end = metrics.first_arrival_seconds + metrics.duration_seconds
+        return tuple(
+            PoolOutcome(
+                pool=pool,
+                metrics=self._of_pools[place].result(),
+                refusals=dict(self._refusals[place]),
+                most_replicas=fleet.most_replicas(place),
+                held_seconds=fleet.held_seconds(place, metrics.first_arrival_seconds, end),
+            )
+            for place, pool in enumerate(self.pools)
+        )
 
 
 class _Counted:
@@ -235,8 +334,11 @@ class _Counted:
         return request
 
 
-def _falls_behind(timeline: tuple[Point, ...], last_arrival_seconds: float, arrived: int) -> bool:
-    """Whether ever more requests wait until the last one comes; see :class:`Simulation`."""
+def _falls_behind(timeline: tuple[Point, ...], last_arrival_seconds: float, arrived: float) -> bool:
+    """Whether ever more requests wait until the last one comes; see :class:`Simulation`.
+
+    Waiting requests and ``arrived`` are of one engine.
+    """
     during = [point for point in timeline if point.start_seconds <= last_arrival_seconds]
     if not during or not last_arrival_seconds:
         return False

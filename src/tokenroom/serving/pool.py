@@ -1,0 +1,181 @@
+"""A pool of a fleet, ready to be simulated: servers alike, and what each of them is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tokenroom.errors import FleetError, shown
+from tokenroom.fitting import FitResult
+from tokenroom.performance.factors import UNCALIBRATED, Factors
+from tokenroom.serving.copies import Copies, copies_of
+from tokenroom.serving.deployments import engine_of
+from tokenroom.serving.deployments.simulated_engine import Scheduling, SimulatedEngine
+from tokenroom.serving.engine import Accelerators, Engine, OneByOne
+from tokenroom.serving.events import Events
+from tokenroom.serving.fleet_description import Role, Scaling
+from tokenroom.serving.lockstep import Lockstep, TogetherCost, TogetherSeconds
+from tokenroom.serving.record import StepRecord
+from tokenroom.serving.replica import Heard, Replica
+from tokenroom.serving.step_cost import StepCost, step_cost
+from tokenroom.serving.step_table import StepTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Servers alike.
+
+    Attributes:
+        name: Of the pool; unique in a fleet.
+        fit: The deployment of each server.
+        engine: How each of its data-parallel copies is simulated.
+        cost: How long their steps take.
+        copies: The copies.
+        replicas: Servers at the start.
+        role: What they do with a request.
+        price_per_gpu_hour: In USD; None when not given.
+        max_prompt_tokens: Longest prompts that they are sent; None for any.
+        scaling: When servers are started and stopped; None for never.
+
+    Raises:
+        FleetError: A number is out of range.
+    """
+
+    name: str
+    fit: FitResult
+    engine: SimulatedEngine
+    cost: StepCost
+    copies: Copies
+    replicas: int = 1
+    role: Role = Role.BOTH
+    price_per_gpu_hour: float | None = None
+    max_prompt_tokens: int | None = None
+    scaling: Scaling | None = None
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1:
+            raise FleetError(f"replicas is {shown(self.replicas)}; it must be 1 or more")
+        if self.price_per_gpu_hour is not None and not 0 < self.price_per_gpu_hour < math.inf:
+            raise FleetError(
+                f"price_per_gpu_hour is {shown(self.price_per_gpu_hour)}; give USD above 0"
+            )
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one server."""
+        return self.fit.deployment.node.count
+
+    @property
+    def pool_tokens(self) -> int:
+        """Tokens of the KV pool that requests are given in each engine."""
+        told = self.engine.pool_tokens
+        return self.fit.plan.kv_pool_tokens if told is None else told
+
+    @property
+    def is_one_engine(self) -> bool:
+        """Whether it is one server of one copy, and stays that."""
+        return self.replicas == self.copies.count == 1 and self.scaling is None
+
+
+def pool_of(
+    result: FitResult,
+    *,
+    name: str = "engine",
+    scheduling: Scheduling = MappingProxyType({}),
+    factors: Factors = UNCALIBRATED,
+    replicas: int = 1,
+    role: Role = Role.BOTH,
+    price_per_gpu_hour: float | None = None,
+    max_prompt_tokens: int | None = None,
+    scaling: Scaling | None = None,
+) -> Pool:
+    """Servers of a fitted deployment; other arguments are the attributes of :class:`Pool`.
+
+    Args:
+        result: The deployment.
+        name: Of the pool.
+        scheduling: Settings that change what steps run but no memory, under the engine's names.
+        factors: Those of the machine, where it was calibrated.
+        replicas: Servers at the start.
+        role: What they do with a request.
+        price_per_gpu_hour: In USD.
+        max_prompt_tokens: Longest prompts that they are sent.
+        scaling: When servers are started and stopped.
+
+    Raises:
+        DeploymentError: It does not start, or is not simulated.
+        HardwareError: A peak or bandwidth that its speed needs is not known.
+        FleetError: A number is out of range.
+    """
+    engine = engine_of(result, scheduling)
+    cost = step_cost(result, factors)
+    return Pool(
+        name=name,
+        fit=result,
+        engine=engine,
+        cost=cost,
+        copies=copies_of(result, cost.terms),
+        replicas=replicas,
+        role=role,
+        price_per_gpu_hour=price_per_gpu_hour,
+        max_prompt_tokens=max_prompt_tokens,
+        scaling=scaling,
+    )
+
+
+class ReplicaFactory:
+    """Makes the servers of a pool, which share the tables of the times of steps.
+
+    Args:
+        pool: The pool.
+        events: Where the servers plan what they do.
+        observe: Called with each step when it has ended.
+        heard: Hears which requests ended.
+    """
+
+    __slots__ = ("_events", "_heard", "_observe", "_pool", "_table", "_together")
+
+    def __init__(
+        self,
+        pool: Pool,
+        events: Events,
+        observe: Callable[[StepRecord], object],
+        heard: Heard,
+    ) -> None:
+        self._pool = pool
+        self._events = events
+        self._observe = observe
+        self._heard = heard
+        self._table = StepTable(pool.cost)
+        self._together: TogetherSeconds | None = None
+        if pool.copies.lockstep and pool.copies.count > 1:
+            self._together = TogetherCost(pool.cost)
+
+    def __call__(self, number: int) -> Replica:
+        """A new server of that number."""
+        copies = self._pool.copies
+        engines = [self._engine(number, rank) for rank in range(copies.count)]
+        return Replica(
+            number,
+            self._events,
+            engines,
+            lockstep=None if self._together is None else Lockstep(engines, self._together),
+            balancer=copies.new_balancer() if copies.count > 1 else None,
+            delay_seconds=self._pool.cost.delay_seconds,
+            heard=self._heard,
+        )
+
+    def _engine(self, replica: int, rank: int) -> Engine:
+        return Engine(
+            self._pool.engine.new_scheduler(),
+            self._accelerators(),
+            number=rank,
+            replica=replica,
+            usable_blocks=self._pool.engine.usable_blocks,
+            observe=self._observe,
+        )
+
+    def _accelerators(self) -> Accelerators:
+        return OneByOne(self._table)
