@@ -166,6 +166,6 @@ def test_what_cannot_be_compared_is_refused(
 
 def test_a_run_that_is_refused_names_its_deployment() -> None:
     unknown = DrawnSource(description="users:count=2,input=9,output=9,requests=2")
-    two = subject("two copies", dp=2, gpus=2)
-    with pytest.raises(ComparisonError, match="two copies: the deployment is 2 data-parallel"):
-        compare((subject("many"), two), unknown, Inline(), workers=1, seeds=1)
+    old = subject("old", engine="vllm@0.6.3")
+    with pytest.raises(ComparisonError, match="old: vLLM's V0 engine is not simulated"):
+        compare((subject("many"), old), unknown, Inline(), workers=1, seeds=1)
