@@ -315,3 +315,35 @@ def test_a_file_of_pools_is_served_by(capsys: pytest.CaptureFixture[str], tmp_pa
         "cannot be read: No such option"
         in asked(capsys, "--fleet", str(file), "--workload", SMALL, code=2)[1]
     )
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+@pytest.mark.parametrize("kept", [0.0, 0.3, 0.55, 1.0])
+def test_a_run_that_was_ended_is_gone_on_with(
+    suffix: str, kept: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", SMALL, "--resume", "--requests")
+    file = tmp_path / f"r.{suffix}"
+    out, _ = asked(capsys, *words, str(file))
+    whole = file.read_bytes()
+    file.write_bytes(whole[: round(len(whole) * kept)])  # as a kill leaves it, within a line
+    assert asked(capsys, *words, str(file))[0] == out
+    assert file.read_bytes() == whole
+
+
+def test_another_run_is_not_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", SMALL, "--requests")
+    file = str(tmp_path / "r.csv")
+    asked(capsys, *words, file)
+    _, err = asked(capsys, *words, file, "--resume", "--seed", "5", code=2)
+    assert "line 2 of" in err
+    assert "is not what this run finds" in err
+    asked(capsys, *words, file)
+    with open(file, "a") as opened:
+        opened.write("30,\n")
+    _, err = asked(capsys, *words, file, "--resume", code=2)
+    assert "holds more than the 31 lines that this run finds" in err
+    _, err = asked(capsys, *words[:-1], "--resume", code=2)
+    assert "give it with --requests" in err

@@ -68,6 +68,11 @@ class _SimulateCommand(SectionedCommand):
     help="Write each request's record to FILE (csv, jsonl).",
 )
 @click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on with the FILE of --requests that an earlier run of the same began.",
+)
+@click.option(
     "--timeline",
     "timeline_path",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -100,6 +105,8 @@ def command(
 
         click.echo(schema_text(), nl=False)
         return 0
+    if options["resume"] and options["requests_file"] is None:
+        raise CommandLineError("--resume goes on with a file of requests; give it with --requests")
     limits = _limits(options)
     fleet = served_fleet(words, options, language)
     if fleet.refused is not None:
@@ -112,7 +119,8 @@ def command(
         if (file := options["requests_file"]) is not None:
             from tokenroom.reports.request_file import request_file
 
-            hear.append(stack.enter_context(request_file(file)))
+            requests = stack.enter_context(request_file(file, resume=options["resume"]))
+            hear.append(requests.request)
         if (timeline := options["timeline_path"]) is not None:
             from tokenroom.reports.timeline_file import timeline_file
 
@@ -137,6 +145,8 @@ def command(
             for record in records:
                 for tell in hear:
                     tell(record)
+            if file is not None:
+                requests.end()
         except KeyboardInterrupt:
             pass  # what is done is shown, and the exit code says so
     done = run.outcome()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
@@ -24,37 +25,99 @@ _TIMES: Final = frozenset(
 )
 
 
+class RequestWriter:
+    """Writes records to a file in one of the two forms.
+
+    Args:
+        file: The file, or what goes on with one.
+        as_csv: CSV with a heading; otherwise JSON Lines.
+    """
+
+    def __init__(self, file: IO[str] | _Continued, *, as_csv: bool) -> None:
+        self._file = file
+        self._rows = csv.writer(file, lineterminator="\n") if as_csv else None
+        if self._rows is not None:
+            self._rows.writerow(FIELDS)
+
+    def request(self, record: RequestRecord) -> None:
+        """Write what became of a request.
+
+        Raises:
+            TokenroomError: The file that is gone on with holds something else there.
+        """
+        values = _values(record)
+        if self._rows is not None:
+            self._rows.writerow(values)
+        else:
+            self._file.write(json.dumps(dict(zip(FIELDS, values, strict=True))) + "\n")
+
+    def end(self) -> None:
+        """Hear that this was the last one.
+
+        Raises:
+            TokenroomError: The file that is gone on with holds more.
+        """
+        if isinstance(self._file, _Continued):
+            self._file.end()
+
+
 @contextmanager
-def request_file(path: Path) -> Iterator[Callable[[RequestRecord], None]]:
+def request_file(path: Path, *, resume: bool = False) -> Iterator[RequestWriter]:
     """What writes records to a file, in the form that its suffix says.
+
+    Args:
+        path: The file.
+        resume: Go on with what an earlier run of the same question wrote: what is there is
+            compared with what would be written, and what is missing is written.
 
     Raises:
         TokenroomError: The suffix is neither .csv nor .jsonl.
         OSError: It cannot be written.
     """
-    if path.suffix.lower() not in (".csv", ".jsonl"):
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".jsonl"):
         raise TokenroomError(
             f"the file of requests {shown(path.name)} ends in {shown(path.suffix)}; it may end in "
             ".csv or .jsonl"
         )
-    with path.open("w", encoding="utf-8", newline="") as file:
-        yield _csv(file) if path.suffix.lower() == ".csv" else _json_lines(file)
+    there = resume and path.exists()
+    with path.open("r+" if there else "w", encoding="utf-8", newline="") as file:
+        yield RequestWriter(_Continued(file, path) if there else file, as_csv=suffix == ".csv")
+
+
+class _Continued:
+    """A file that an earlier run began: the same text is read over, further text is written."""
+
+    def __init__(self, file: IO[str], path: Path) -> None:
+        self._file, self._path = file, path
+        self._reads = True
+        self._lines = 0
+
+    def write(self, text: str) -> int:
+        self._lines += 1
+        if not self._reads:
+            return self._file.write(text)
+        found = self._file.read(len(text))
+        if found == text:
+            return len(text)
+        if not text.startswith(found):
+            raise TokenroomError(
+                f"line {self._lines} of {self._path} is not what this run finds, so that another "
+                "question, or another version, wrote it; leave --resume out, or name another file"
+            )
+        self._reads = False
+        self._file.seek(0, os.SEEK_END)  # reading ended there, maybe within a line that was cut off
+        return len(found) + self._file.write(text[len(found) :])
+
+    def end(self) -> None:
+        if self._reads and self._file.read(1):
+            raise TokenroomError(
+                f"{self._path} holds more than the {self._lines} lines that this run finds, so "
+                "that another question wrote it; leave --resume out, or name another file"
+            )
 
 
 def _values(record: RequestRecord) -> list[object]:
     if record.refused is None:
         return [getattr(record, name) for name in FIELDS]
     return [None if name in _TIMES else getattr(record, name) for name in FIELDS]
-
-
-def _csv(file: IO[str]) -> Callable[[RequestRecord], None]:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(FIELDS)
-    return lambda record: writer.writerow(_values(record))
-
-
-def _json_lines(file: IO[str]) -> Callable[[RequestRecord], None]:
-    def write(record: RequestRecord) -> None:
-        file.write(json.dumps(dict(zip(FIELDS, _values(record), strict=True))) + "\n")
-
-    return write
