@@ -49,7 +49,8 @@ oracle-vllm:
 oracle-vllm-scheduler:
 	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_scheduler.py record \
 	    tests/fixtures/serving/vllm_scheduler.jsonl.gz
-	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_scheduler.py compare 1000 2000
+	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_scheduler.py compare plain 1000 2000
+	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_scheduler.py compare drafts 1000 2000
 
 oracle-llama-cpp:
 	$(ORACLE_PYTHON) scripts/oracle_llama_cpp.py tests/fixtures/llama_cpp/buffers.json.gz

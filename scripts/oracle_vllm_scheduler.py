@@ -5,11 +5,11 @@ are made up, since only their number matters. Needs an environment with ``vllm-c
 nothing of it is needed to run the tests. From the repository root, with ``src`` on PYTHONPATH::
 
     python scripts/oracle_vllm_scheduler.py record tests/fixtures/serving/vllm_scheduler.jsonl.gz
-    python scripts/oracle_vllm_scheduler.py random SEED COUNT FILE
-    python scripts/oracle_vllm_scheduler.py compare SEED COUNT
+    python scripts/oracle_vllm_scheduler.py random KIND SEED COUNT FILE
+    python scripts/oracle_vllm_scheduler.py compare KIND SEED COUNT
 
 ``record`` runs the workloads of a file anew, ``random`` appends drawn ones to it, ``compare`` runs
-drawn ones through both schedulers and prints where they part.
+drawn ones through both schedulers and prints where they part. KIND is ``plain`` or ``drafts``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ os.environ.update(
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "serving"))
 
 import torch
-from scheduler_scenarios import Scenario, Steps, checksum, read, replay, write
+from scheduler_scenarios import Scenario, Steps, checksum, kept, read, replay, write
+from vllm.config import SpeculativeConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
@@ -54,7 +56,7 @@ from vllm.v1.kv_cache_interface import (
     MambaSpec,
     SlidingWindowSpec,
 )
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
@@ -122,7 +124,13 @@ class Engine:
             "async_scheduling",
         ):
             setattr(scheduling, name, config[name])
-        scheduling.max_num_scheduled_tokens = None
+        for name, default in (
+            ("max_num_scheduled_tokens", None),
+            ("long_prefill_token_threshold_adaptive", False),
+        ):
+            setattr(scheduling, name, config.get(name, default))
+        drafts = config.get("drafts")
+        vllm_config.speculative_config = None if drafts is None else self._drafting(drafts)
         vllm_config.model_config.max_model_len = config["max_model_len"]
         cache.block_size = config["groups"][0][1]
         cache.enable_prefix_caching = config["enable_prefix_caching"]
@@ -133,7 +141,11 @@ class Engine:
             num_blocks=config["num_blocks"],
             kv_cache_tensors=[],
             kv_cache_groups=[
-                KVCacheGroupSpec([f"layer{index}"], _spec(*group))
+                KVCacheGroupSpec(
+                    [f"layer{index}"],
+                    _spec(*group),
+                    is_eagle_group=drafts is not None and index in drafts["reread_groups"],
+                )
                 for index, group in enumerate(config["groups"])
             ],
             prefix_cache_retention_interval=config["prefix_cache_retention_interval"],
@@ -149,6 +161,24 @@ class Engine:
             log_stats=True,
         )
         return scheduler, hash_block_size
+
+
+    def _drafting(self, drafts: dict[str, Any]) -> SpeculativeConfig:
+        """A configuration with the properties that the scheduler asks for."""
+        found = SpeculativeConfig(
+            method="ngram",
+            num_speculative_tokens=drafts["tokens"],
+            prompt_lookup_max=3,
+            prompt_lookup_min=2,
+        )
+        if drafts["reread_groups"]:
+            found.method = "eagle"
+        elif drafts["lookahead_tokens"]:
+            found.method = "draft_model"
+        self._config.speculative_config = found
+        assert self._config.num_lookahead_tokens == drafts["lookahead_tokens"]
+        assert found.max_num_new_slots_for_drafting == drafts["input_slots"]
+        return found
 
 
 def token(row: list[Any], index: int, hash_block: int, position: int) -> int:
@@ -223,21 +253,33 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
             [block.block_id for block in pool.free_block_queue.get_all_free_blocks()],
         )
         emits = {name: not scheduler.requests[name].is_prefill_chunk for name in ids}
+        # Rows in place of drafts, for equally many of each request, are no drafts to keep.
+        fresh = {one.req_id for one in output.scheduled_new_reqs} | resumed
+        drafted = {
+            name: len(tokens) for name, tokens in output.scheduled_spec_decode_tokens.items()
+        }
+        of_step = output, emits, {name: 0 if name in fresh else n for name, n in drafted.items()}
         if config["async_scheduling"]:
-            behind, due = (output, emits), behind
+            behind, due = of_step, behind
         else:
-            due = (output, emits)
+            due = of_step
         before = list(scheduler.requests)
         if due is not None:
-            returned, due_emits = due
+            returned, due_emits, due_drafts = due
             names = list(returned.num_scheduled_tokens)
             sampled: list[list[int]] = []
             for name in names:
                 index = int(name)
                 if due_emits[name]:
                     at = rows[index][2] + answered[index]
-                    answered[index] += 1
-                    sampled.append([token(rows[index], index, hash_block, at)])
+                    stays = min(n, kept(rows[index], at)) if (n := due_drafts.get(name, 0)) else 0
+                    answered[index] += 1 + stays
+                    sampled.append(
+                        [
+                            token(rows[index], index, hash_block, position)
+                            for position in range(at, at + 1 + stays)
+                        ]
+                    )
                 else:
                     sampled.append([])
             scheduler.update_from_output(
@@ -251,9 +293,13 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
                     pooler_output=[],
                 ),
             )
+            if "drafts" in config and not config["async_scheduling"]:
+                drafts = [[0] * config["drafts"]["tokens"] for _ in names]
+                scheduler.update_draft_token_ids(DraftTokenIds(names, drafts))
         running, waiting = scheduler.get_request_counts()
         more = steps.add(
             scheduled=[[int(name), output.num_scheduled_tokens[name]] for name in ids],
+            drafted=[[int(name), tokens] for name, tokens in drafted.items()],
             admitted=[
                 [int(one.req_id), one.num_computed_tokens] for one in output.scheduled_new_reqs
             ],
@@ -371,11 +417,57 @@ def drawn(seed: int) -> Scenario:
     }
 
 
-def _compare(engine: Engine, seeds: range) -> int:
+def drawn_with_drafts(seed: int) -> Scenario:
+    """The same with drafted tokens, of which as many are kept as is drawn for each place."""
+    scenario = drawn(seed)
+    config, draw = scenario["config"], random.Random(f"drafts {seed}")
+    scenario["name"] = f"drafts {seed}"
+    groups = config["groups"]
+    if any("mamba" in kind for kind, _, _ in groups):
+        size = groups[0][1]
+        groups = config["groups"] = [["full", size, None]]
+    tokens = draw.choice((1, 2, 3, 3, 5, 7))
+    method = draw.choice(("ngram", "draft_model", "eagle", "eagle"))
+    if method == "eagle" and any(kind == "chunked_local" for kind, _, _ in groups):
+        method = "draft_model"
+    reread: list[int] = []
+    if method == "eagle":
+        reread = draw.choice((list(range(len(groups))), [draw.randrange(len(groups))]))
+    config["drafts"] = {
+        "tokens": tokens,
+        "lookahead_tokens": 0 if method == "ngram" else tokens,
+        "input_slots": int(method == "draft_model"),
+        "reread_groups": reread,
+    }
+    windows = any(kind == "sliding_window" for kind, _, _ in groups)
+    if not windows and config["prefix_cache_retention_interval"]:
+        config["prefix_cache_retention_interval"] = 0
+    config["max_num_batched_tokens"] += 2
+    if draw.random() < 0.2:
+        config["max_num_scheduled_tokens"] = draw.randint(8, config["max_num_batched_tokens"])
+        if not config["enable_chunked_prefill"]:
+            config["max_num_scheduled_tokens"] = config["max_num_batched_tokens"]
+    config["long_prefill_token_threshold_adaptive"] = draw.random() < 0.3
+    rate = draw.choice((0.0, 0.3, 0.6, 0.8, 1.0))
+    for row in scenario["requests"]:
+        outcomes = []
+        for _ in range(draw.choice((1, 5, 37))):
+            count = 0
+            while count < tokens and draw.random() < rate:
+                count += 1
+            outcomes.append(count)
+        row.append(outcomes)
+    return scenario
+
+
+_DRAWN = {"plain": drawn, "drafts": drawn_with_drafts}
+
+
+def _compare(engine: Engine, draw: Callable[[int], Scenario], seeds: range) -> int:
     wrong = pairs = steps = 0
     theirs_seconds = ours_seconds = 0.0
     for seed in seeds:
-        scenario = drawn(seed)
+        scenario = draw(seed)
         started = time.perf_counter()
         theirs = run(engine, scenario)
         theirs_seconds += time.perf_counter() - started
@@ -409,14 +501,14 @@ def main(arguments: list[str]) -> int:
             for scenario in scenarios:
                 scenario["steps"] = run(engine, scenario)
             write(Path(path), scenarios)
-        case ["random", seed, count, path]:
+        case ["random", kind, seed, count, path]:
             scenarios = list(read(Path(path)))
             for drawn_seed in range(int(seed), int(seed) + int(count)):
-                scenario = drawn(drawn_seed)
+                scenario = _DRAWN[kind](drawn_seed)
                 scenarios.append({**scenario, "steps": run(engine, scenario)})
             write(Path(path), scenarios)
-        case ["compare", seed, count]:
-            return _compare(engine, range(int(seed), int(seed) + int(count)))
+        case ["compare", kind, seed, count]:
+            return _compare(engine, _DRAWN[kind], range(int(seed), int(seed) + int(count)))
         case _:
             print(__doc__)
             return 2

@@ -1,9 +1,12 @@
 """Workloads whose every step vLLM's own scheduler decided, and the same steps by ours.
 
 A scenario is one line of JSON. ``requests`` are rows of arrival step, abort step (0 for none),
-prompt tokens, output tokens, priority and block hashes. ``steps`` are rows of
+prompt tokens, output tokens, priority and block hashes; where tokens are drafted also how many of
+them are kept, in a list that is read by the tokens a request has, over and over. ``steps`` are
+rows of
 
 - ``scheduled``: id and tokens of each scheduled request, in the scheduler's order,
+- ``drafted``: id and drafted tokens among those,
 - ``admitted`` and ``resumed``: id and tokens found in the cache,
 - ``preempted``, ``finished`` and ``aborted``: ids,
 - ``decided`` and ``returned``: free blocks, running and waiting requests when the step had been
@@ -25,7 +28,8 @@ from zlib import crc32
 
 from tokenroom.serving.kv_group import Kind, KvGroup
 from tokenroom.serving.request import Request
-from tokenroom.serving.schedulers.vllm import VllmScheduler, VllmSchedulerConfig
+from tokenroom.serving.schedulers.vllm import VllmDrafts, VllmScheduler, VllmSchedulerConfig
+from tokenroom.serving.schedulers.vllm_drafting import DraftingScheduler
 from tokenroom.serving.sequence import Sequence
 
 STUCK_AFTER = 4
@@ -51,7 +55,23 @@ def config_of(scenario: Scenario) -> VllmSchedulerConfig:
         KvGroup(kind=Kind(kind), block_tokens=size, window_tokens=window)
         for kind, size, window in config.pop("groups")
     )
+    if (drafts := config.pop("drafts", None)) is not None:
+        reread = tuple(drafts["reread_groups"])
+        config["drafts"] = VllmDrafts(**{**drafts, "reread_groups": reread})
     return VllmSchedulerConfig(groups=groups, **config)
+
+
+def kept(row: list[Any], tokens: int) -> int:
+    """How many tokens, drafted to follow so many of a request, are kept."""
+    outcomes = row[6]
+    return int(outcomes[tokens % len(outcomes)])
+
+
+def scheduler_of(scenario: Scenario) -> VllmScheduler:
+    config, rows = config_of(scenario), scenario["requests"]
+    if config.drafts is None:
+        return VllmScheduler(config)
+    return DraftingScheduler(config, lambda request, tokens: kept(rows[request.id], tokens))
 
 
 def checksum(tables: list[list[list[int]]], free: list[int]) -> int:
@@ -76,15 +96,15 @@ class Steps:
 
 def replay(scenario: Scenario) -> list[dict[str, Any]]:
     """The steps of a scenario as our scheduler decides them."""
-    config = config_of(scenario)
-    scheduler = VllmScheduler(config)
+    scheduler = scheduler_of(scenario)
+    config = scheduler.config
     rows = scenario["requests"]
     steps = Steps(rows)
     sequences: dict[int, Sequence] = {}
     behind = None
     while True:
         step = len(steps.rows) + 1
-        for index, (arrival, _, prompt, output, priority, hashes) in enumerate(rows):
+        for index, (arrival, _, prompt, output, priority, hashes, *_) in enumerate(rows):
             if arrival == step:
                 sequences[index] = scheduler.add(
                     Request(
@@ -121,6 +141,7 @@ def replay(scenario: Scenario) -> list[dict[str, Any]]:
                 [sequence.request.id, tokens]
                 for sequence, tokens in zip(plan.sequences, plan.tokens, strict=True)
             ],
+            drafted=[[sequence.request.id, tokens] for sequence, tokens in plan.drafted.items()],
             admitted=[_hit(plan, sequence) for sequence in plan.admitted],
             resumed=[_hit(plan, sequence) for sequence in plan.resumed],
             preempted=[sequence.request.id for sequence in plan.preempted],

@@ -116,7 +116,9 @@ class BlockPool:
         self.num_free += len(blocks)
 
     def remember(self, block: int, group: int, name: int) -> None:
-        """Let a full block be found by its hash."""
+        """Let a block be found by its hash, in place of one that it had."""
+        if self._hash[block] is not None:
+            self._forget(block)
         self._hash[block] = name
         self._group[block] = group
         cached = self._cached[group]

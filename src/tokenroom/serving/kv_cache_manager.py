@@ -1,12 +1,13 @@
 """Gives requests their KV blocks and takes them back, group by group.
 
 Follows ``allocate_slots`` of ``vllm/v1/core/kv_cache_manager.py`` and the managers of
-``vllm/v1/core/single_type_kv_cache_manager.py``, vLLM 0.32, for deployments without drafts,
-context parallelism and transfers of KV.
+``vllm/v1/core/single_type_kv_cache_manager.py``, vLLM 0.32, for deployments without context
+parallelism and transfers of KV.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from tokenroom.serving.block_pool import NULL_BLOCK, BlockPool
@@ -33,6 +34,8 @@ class KvCacheManager:
         max_in_flight_tokens: Tokens that may be scheduled and not settled at a time.
         enable_prefix_caching: Blocks may be found again.
         retention_interval_tokens: See :class:`~tokenroom.serving.prefix_cache.PrefixCache`.
+        lookahead_tokens: Slots that a request holds beyond its tokens, for what drafts.
+        reread_groups: See :class:`~tokenroom.serving.prefix_cache.PrefixCache`.
 
     Raises:
         DeploymentError: See :class:`~tokenroom.serving.prefix_cache.PrefixCache` and
@@ -45,8 +48,10 @@ class KvCacheManager:
         "_commits_every",
         "_fresh_states",
         "_groups",
+        "_lookahead",
         "_max_model_len",
         "_most_blocks",
+        "_reread",
         "_sizes",
         "_states",
         "_window_groups",
@@ -64,16 +69,20 @@ class KvCacheManager:
         max_in_flight_tokens: int,
         enable_prefix_caching: bool,
         retention_interval_tokens: int | None,
+        lookahead_tokens: int = 0,
+        reread_groups: Iterable[int] = (),
     ) -> None:
         self.pool = BlockPool(num_blocks, len(groups))
         self.prefix_cache = (
-            PrefixCache(self.pool, groups, retention_interval_tokens)
+            PrefixCache(self.pool, groups, retention_interval_tokens, reread_groups)
             if enable_prefix_caching
             else None
         )
         self._groups = groups
         self._sizes = tuple(group.block_tokens for group in groups)
         self._max_model_len = max_model_len
+        self._lookahead = lookahead_tokens
+        self._reread = frozenset(groups[index] for index in reread_groups)
         self._most_blocks = tuple(
             group.most_blocks(max_in_flight_tokens, max_model_len) for group in groups
         )
@@ -90,8 +99,12 @@ class KvCacheManager:
         )
         self._states = tuple(index for index, group in enumerate(groups) if group.kind in STATES)
         self._aligned = tuple(group.kind is Kind.ALIGNED_MAMBA for group in groups)
-        # Blocks are cached at multiples of the groups' common block, where hits can end.
-        self._commits_every = self.prefix_cache.alignment_tokens if self.prefix_cache else NEVER
+        # Blocks are cached at multiples of the groups' common block, where hits can end; where one
+        # block more is found and given back, at each of theirs.
+        self._commits_every = NEVER
+        if (cache := self.prefix_cache) is not None:
+            every = cache.hash_block_tokens if self._reread else cache.alignment_tokens
+            self._commits_every = every
         self._fresh_states: set[tuple[int, int | None]] = set()
 
     def start_step(self) -> None:
@@ -108,7 +121,7 @@ class KvCacheManager:
 
     def blocks_held_at_most(self, tokens: int) -> int:
         """Blocks that a request of so many tokens needs at most, with nothing of it cached."""
-        tokens = min(tokens, self._max_model_len)
+        tokens = min(tokens + self._lookahead, self._max_model_len)
         return sum(
             min(-(-tokens // size), _MOST_STATES if aligned else most)
             for size, most, aligned in zip(
@@ -139,7 +152,7 @@ class KvCacheManager:
         if whole and self._wanted(sequence.tokens, hit, self._most_blocks) > free:
             return False
         end = hit.tokens + new_tokens
-        if self._wanted(end, hit, None) > free:
+        if self._wanted(end + self._lookahead, hit, None) > free:
             return False
         if any(hit.blocks):
             for index, group in enumerate(self._groups):
@@ -150,7 +163,7 @@ class KvCacheManager:
                 sequence.cached[index] = unseen + len(seen)
                 sequence.released[index] = unseen
         sequence.commit_at = self._next_commit(hit.tokens)
-        self._grow(sequence, min(end, self._max_model_len))
+        self._grow(sequence, min(end + self._lookahead, self._max_model_len))
         self._settle(sequence, end, hit.tokens)
         return True
 
@@ -185,7 +198,7 @@ class KvCacheManager:
                 for index in self._window_groups:
                     self._release_unseen(sequence, index, settled)
                 break
-        room = min(end, self._max_model_len)
+        room = min(end + self._lookahead, self._max_model_len)
         wanted = 0
         for group, members in self._alike:
             more = -(-room // group.block_tokens) - len(sequence.blocks[members[0]])
@@ -228,11 +241,15 @@ class KvCacheManager:
         """
         cache = self.prefix_cache
         assert cache is not None
-        computed -= computed % cache.alignment_tokens
+        aligned = computed - computed % cache.alignment_tokens
         remember = self.pool.remember
         for group, members in self._alike:
             first = sequence.cached[members[0]]
-            end = computed // group.block_tokens
+            end = aligned // group.block_tokens
+            if aligned and group in self._reread:
+                reach = min(computed, aligned + group.block_tokens)
+                end = reach // group.block_tokens
+                self._name_tail(sequence, group, members, reach)
             if first >= end:
                 continue
             scale = group.block_tokens // cache.hash_block_tokens
@@ -247,6 +264,26 @@ class KvCacheManager:
             for index in members:
                 sequence.cached[index] = end
         sequence.commit_at = self._next_commit(computed)
+
+    def _name_tail(
+        self, sequence: Sequence, group: KvGroup, members: tuple[int, ...], reach: int
+    ) -> None:
+        """Name the block in which a prompt ends by the last hash in it, until it is full.
+
+        No lookup comes upon that name, but a block with one is evicted after those without.
+        Source: ``_cache_partial_tail_block`` of ``FullAttentionManager``, vLLM 0.32.
+        """
+        cache = self.prefix_cache
+        assert cache is not None
+        size, finer = group.block_tokens, cache.hash_block_tokens
+        boundary = sequence.prompt_tokens // finer * finer
+        if group.kind is not Kind.FULL or not boundary % size or boundary > reach:
+            return
+        for index in members:
+            blocks = sequence.blocks[index]
+            place = boundary // size
+            if place < len(blocks) and self.pool.name_of(blocks[place]) is None:
+                self.pool.remember(blocks[place], index, sequence.block_name(boundary // finer - 1))
 
     def _next_commit(self, computed: int) -> int:
         every = self._commits_every

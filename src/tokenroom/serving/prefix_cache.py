@@ -44,6 +44,8 @@ class PrefixCache:
         retention_interval_tokens: Sliding windows and states are kept at the ends of segments of
             so many tokens; 0 for only where a prompt would be read again, None for everywhere
             (``--prefix-cache-retention-interval``).
+        reread_groups: Groups of which the last block that is found is computed anew, since what
+            drafts needs the model's states of it (EAGLE and MTP, ``use_eagle_block_drop``).
 
     Raises:
         DeploymentError: An interval that is negative or no multiple of the groups' common block
@@ -55,6 +57,7 @@ class PrefixCache:
         "_alike",
         "_groups",
         "_pool",
+        "_reread",
         "_retention",
         "alignment_tokens",
         "hash_block_tokens",
@@ -65,6 +68,7 @@ class PrefixCache:
         pool: BlockPool,
         groups: tuple[KvGroup, ...],
         retention_interval_tokens: int | None = None,
+        reread_groups: Iterable[int] = (),
     ) -> None:
         sizes = [group.block_tokens for group in groups]
         self.alignment_tokens = lcm(*sizes)
@@ -97,6 +101,7 @@ class PrefixCache:
         self._pool = pool
         self._groups = groups
         self._retention = retention_interval_tokens
+        self._reread = frozenset(groups[index] for index in reread_groups)
         alike: dict[KvGroup, list[int]] = {}
         for index, group in enumerate(groups):
             alike.setdefault(group, []).append(index)
@@ -108,25 +113,35 @@ class PrefixCache:
 
         The last token is always computed, since its logits are needed: a prompt that is cached
         whole loses its last block. Each kind of group takes the candidate length or shortens it,
-        until none does.
+        until none does. Where the last block is computed anew for what drafts, a group looks one
+        block further and gives it back, once for each candidate.
         """
         found: list[list[int]] = [[] for _ in self._groups]
         lengths = [0] * len(self._groups)
         looked_up = False
         longest = 0
         length = sequence.tokens - 1
-        once = len(self._alike) == 2 and self._alike[0][0].kind is Kind.FULL
-        once = once or len(self._groups) == 1
+        single = len(self._groups) == 1
+        once = single or (len(self._alike) == 2 and self._alike[0][0].kind is Kind.FULL)
+        reread: set[KvGroup] = set()  # groups that gave a block back at this candidate
         while True:
             candidate = length
             for group, members in self._alike:
                 if group.kind is Kind.FULL and looked_up:
                     candidate = min(candidate, lengths[members[0]])
                     continue
-                blocks = _FINDERS[group.kind](self, sequence, group, members, candidate)
-                candidate = len(blocks[0]) * group.block_tokens
+                drops = group in self._reread and group not in reread
+                limit = candidate
+                if drops and not single:  # one block more is found, which is given back
+                    limit = min(limit + group.block_tokens, self._named_tokens(sequence))
+                blocks = _FINDERS[group.kind](self, sequence, group, members, limit, drops)
+                before, candidate = candidate, len(blocks[0]) * group.block_tokens
                 if group.kind is Kind.FULL:
                     candidate -= candidate % self.alignment_tokens
+                if drops:
+                    reread.add(group)
+                elif candidate < before:
+                    reread.clear()
                 for member, its_blocks in zip(members, blocks, strict=True):
                     found[member] = its_blocks
                     lengths[member] = candidate
@@ -143,6 +158,9 @@ class PrefixCache:
                     del found[member][-(-length // group.block_tokens) :]
         return Hit(found, length, longest)
 
+    def _named_tokens(self, sequence: Sequence) -> int:
+        return sequence.tokens // self.hash_block_tokens * self.hash_block_tokens
+
     def _in_all(self, sequence: Sequence, index: int, scale: int, members: list[int]) -> list[int]:
         """The blocks that every one of these groups has at an index; empty where one has none."""
         name = sequence.block_name((index + 1) * scale - 1)
@@ -155,7 +173,7 @@ class PrefixCache:
         return blocks
 
     def _full(
-        self, sequence: Sequence, group: KvGroup, members: list[int], length: int
+        self, sequence: Sequence, group: KvGroup, members: list[int], length: int, drops: bool
     ) -> list[list[int]]:
         scale = group.block_tokens // self.hash_block_tokens
         found: list[list[int]] = [[] for _ in members]
@@ -165,14 +183,14 @@ class PrefixCache:
                 break
             for its_blocks, block in zip(found, blocks, strict=True):
                 its_blocks.append(block)
-        return found
+        return [its_blocks[:-1] for its_blocks in found] if drops else found
 
     def _sliding_window(
-        self, sequence: Sequence, group: KvGroup, members: list[int], length: int
+        self, sequence: Sequence, group: KvGroup, members: list[int], length: int, drops: bool
     ) -> list[list[int]]:
         size = group.block_tokens
         scale = size // self.hash_block_tokens
-        need = _window_blocks(group)
+        need = _window_blocks(group) + drops
         most = length // size
         found = [[NULL_BLOCK] * most for _ in members]
         run = 0
@@ -181,20 +199,28 @@ class PrefixCache:
             if not blocks:
                 run = 0
                 continue
-            if not run and (index + 1) * size % self.alignment_tokens:
+            if not run and (index + 1 - drops) * size % self.alignment_tokens:
                 continue
             for its_blocks, block in zip(found, blocks, strict=True):
                 its_blocks[index] = block
             run += 1
             if run >= need:
-                return [its_blocks[: index + run] for its_blocks in found]
-        # What starts at the first token is whole even where it is shorter than the window.
-        while run * size % self.alignment_tokens:
-            run -= 1
-        return [its_blocks[:run] for its_blocks in found]
+                end = index + run
+                break
+        else:
+            # What starts at the first token is whole even where it is shorter than the window.
+            end = self._aligned_blocks(run, size)
+        if drops and end:
+            end = self._aligned_blocks(end - 1, size)
+        return [its_blocks[:end] for its_blocks in found]
+
+    def _aligned_blocks(self, blocks: int, size: int) -> int:
+        while blocks * size % self.alignment_tokens:
+            blocks -= 1
+        return blocks
 
     def _chunked_local(
-        self, sequence: Sequence, group: KvGroup, members: list[int], length: int
+        self, sequence: Sequence, group: KvGroup, members: list[int], length: int, drops: bool
     ) -> list[list[int]]:
         size = group.block_tokens
         scale = size // self.hash_block_tokens
@@ -209,7 +235,7 @@ class PrefixCache:
         return found
 
     def _mamba(
-        self, sequence: Sequence, group: KvGroup, members: list[int], length: int
+        self, sequence: Sequence, group: KvGroup, members: list[int], length: int, drops: bool
     ) -> list[list[int]]:
         size = group.block_tokens
         scale = size // self.hash_block_tokens
@@ -229,7 +255,8 @@ class PrefixCache:
         states = group.kind in STATES
         if group.kind is not Kind.SLIDING_WINDOW and not states:
             return range(first, end)
-        need = 1 if states else _window_blocks(group)
+        beyond = int(group in self._reread)  # the block that is found and given back
+        need = 1 if states else _window_blocks(group) + beyond
         size = group.block_tokens
         kept: set[int] = set()
         segment = self.alignment_tokens if self._retention is None else self._retention
@@ -238,13 +265,29 @@ class PrefixCache:
             if need >= per_segment:
                 return range(first, end)
             kept.update(
-                index for index in range(first, end) if index % per_segment >= per_segment - need
+                index
+                for index in range(max(first, beyond), end)
+                if (index - beyond) % per_segment >= per_segment - need
             )
         if self._retention is not None:
-            for boundary in (sequence.prompt_tokens - 1, sequence.junction):
-                last = boundary // self.alignment_tokens * self.alignment_tokens // size
+            boundaries = self._read_again(sequence.prompt_tokens)
+            if sequence.junction:
+                boundaries.append(sequence.junction)
+            for boundary in boundaries:
+                last = boundary // self.alignment_tokens * self.alignment_tokens // size + beyond
                 kept.update(range(max(first, last - need), min(end, last)))
         return sorted(kept)
+
+    def _read_again(self, prompt_tokens: int) -> list[int]:
+        """Tokens up to which a later prompt that repeats this one, or goes on from it, can hit.
+
+        Source: ``replay_boundaries`` of ``vllm/v1/core/kv_cache_coordinator.py``, vLLM 0.32.
+        """
+        if not self._reread:
+            return [prompt_tokens - 1]
+        size = self.alignment_tokens
+        ends = ((prompt_tokens - 1) // size * size, prompt_tokens // size * size)
+        return [max(end - size, 0) for end in ends]
 
 
 def _window_blocks(group: KvGroup) -> int:
@@ -253,7 +296,7 @@ def _window_blocks(group: KvGroup) -> int:
     return -(-(group.window_tokens - 1) // group.block_tokens)
 
 
-_Finder = Callable[[PrefixCache, Sequence, KvGroup, list[int], int], list[list[int]]]
+_Finder = Callable[[PrefixCache, Sequence, KvGroup, list[int], int, bool], list[list[int]]]
 _FINDERS: dict[Kind, _Finder] = {
     Kind.FULL: PrefixCache._full,
     Kind.SLIDING_WINDOW: PrefixCache._sliding_window,

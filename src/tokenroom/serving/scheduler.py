@@ -17,6 +17,7 @@ class StepPlan:
         tokens: Tokens that each computes.
         contexts: Tokens of each that were computed before.
         silent: Those of them whose prompt goes on; all others get an answer token.
+        drafted: Drafted tokens among those of a request, which the step verifies.
         admitted: Those that run for the first time.
         resumed: Those that run again after a preemption.
         preempted: Requests that lost their blocks, in that order.
@@ -28,6 +29,7 @@ class StepPlan:
     __slots__ = (
         "admitted",
         "contexts",
+        "drafted",
         "num_running",
         "num_waiting",
         "preempted",
@@ -43,6 +45,7 @@ class StepPlan:
         self.tokens: list[int] = []
         self.contexts: list[int] = []
         self.silent: list[Sequence] = []
+        self.drafted: dict[Sequence, int] = {}
         self.admitted: list[Sequence] = []
         self.resumed: list[Sequence] = []
         self.preempted: list[Sequence] = []

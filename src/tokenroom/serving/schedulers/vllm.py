@@ -1,18 +1,20 @@
 """vLLM V1's scheduler, step for step.
 
 Follows ``vllm/v1/core/sched/scheduler.py`` and ``async_scheduler.py``, vLLM 0.32, for text models
-without drafts, pipelines, LoRA and transfers of KV: the same requests compute the same tokens in
-the same steps, blocks go to the same requests, and the same requests are preempted.
+without pipelines, LoRA and transfers of KV: the same requests compute the same tokens in the same
+steps, blocks go to the same requests, and the same requests are preempted. What drafts change is in
+:mod:`~tokenroom.serving.schedulers.vllm_drafting`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tokenroom.errors import DeploymentError, shown
 from tokenroom.serving.kv_cache_manager import KvCacheManager
-from tokenroom.serving.kv_group import Kind, KvGroup
+from tokenroom.serving.kv_group import STATES, Kind, KvGroup
+from tokenroom.serving.prefix_cache import Hit
 from tokenroom.serving.record import Refusal
 from tokenroom.serving.request import Request
 from tokenroom.serving.request_queue import FcfsQueue, PriorityQueue, RequestQueue
@@ -20,6 +22,38 @@ from tokenroom.serving.scheduler import StepPlan
 from tokenroom.serving.sequence import Sequence, Status
 
 _COUNTS = ("max_model_len", "max_num_batched_tokens", "max_num_seqs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmDrafts:
+    """How tokens are drafted, as far as the scheduler sees it.
+
+    Source: ``vllm/config/vllm.py`` and ``speculative.py``, vLLM 0.32.
+
+    Attributes:
+        tokens: Tokens drafted for a request in a step (``num_speculative_tokens``).
+        lookahead_tokens: Slots beyond a request's tokens that the drafter writes to
+            (``num_lookahead_tokens``).
+        input_slots: Rows that the drafter adds to each request's in the budget of a step
+            (``max_num_new_slots_for_drafting``).
+        reread_groups: KV groups of which the last block that is found in the cache is computed
+            anew, for the model's states of it that the drafter reads (``use_eagle_block_drop``).
+
+    Raises:
+        DeploymentError: A count below 0, or no token drafted.
+    """
+
+    tokens: int
+    lookahead_tokens: int = 0
+    input_slots: int = 0
+    reread_groups: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, least in (("tokens", 1), ("lookahead_tokens", 0), ("input_slots", 0)):
+            if getattr(self, name) < least:
+                raise DeploymentError(
+                    f"{name} of drafts is {shown(getattr(self, name))}; it must be {least} or more"
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +78,12 @@ class VllmSchedulerConfig:
         async_scheduling: A step is decided before the one before it has returned.
         prefix_cache_retention_interval: Tokens between cached windows and states; 0 for only
             where prompts would be read again, None for everywhere.
+        drafts: How tokens are drafted; None without speculative decoding.
 
     Raises:
         DeploymentError: A count below 1, a share outside of 0 to 1, an unknown policy, no group,
-            or a budget below ``max_model_len`` where prompts are not divided.
+            a budget below ``max_model_len`` where prompts are not divided, or drafts beside KV
+            groups that they are not simulated with.
     """
 
     num_blocks: int
@@ -65,6 +101,7 @@ class VllmSchedulerConfig:
     watermark: float = 0.0
     async_scheduling: bool = True
     prefix_cache_retention_interval: int | None = 0
+    drafts: VllmDrafts | None = None
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -98,6 +135,31 @@ class VllmSchedulerConfig:
                 f"{self.max_model_len}; without chunked prefill the longest prompt must fit in a "
                 "step"
             )
+        if self.drafts is not None:
+            self._check_drafts(self.drafts)
+
+    def _check_drafts(self, drafts: VllmDrafts) -> None:
+        kinds = {group.kind for group in self.groups}
+        if kinds & set(STATES):
+            raise DeploymentError(
+                "speculative decoding of models with Mamba states is not simulated; leave it out"
+            )
+        for index in drafts.reread_groups:
+            if not 0 <= index < len(self.groups):
+                raise DeploymentError(
+                    f"reread_groups of drafts holds {shown(index)}; groups count from 0 to "
+                    f"{len(self.groups) - 1}"
+                )
+            if self.enable_prefix_caching and self.groups[index].kind is Kind.CHUNKED_LOCAL:
+                raise DeploymentError(
+                    "EAGLE beside chunked local attention is not simulated with prefix caching, "
+                    "nor served by vLLM; turn enable_prefix_caching off"
+                )
+        if self.max_num_batched_tokens <= drafts.input_slots:
+            raise DeploymentError(
+                f"max_num_batched_tokens is {self.max_num_batched_tokens}; drafts take "
+                f"{drafts.input_slots} of them for each request, give more"
+            )
 
 
 class VllmScheduler:
@@ -130,8 +192,11 @@ class VllmScheduler:
         "waiting",
     )
 
+    _sequence: ClassVar[type[Sequence]] = Sequence
+
     def __init__(self, config: VllmSchedulerConfig) -> None:
         batches = 2 if config.async_scheduling else 1
+        drafts = config.drafts
         self.config = config
         self.kv = KvCacheManager(
             num_blocks=config.num_blocks,
@@ -140,6 +205,8 @@ class VllmScheduler:
             max_in_flight_tokens=batches * config.max_num_batched_tokens,
             enable_prefix_caching=config.enable_prefix_caching,
             retention_interval_tokens=config.prefix_cache_retention_interval,
+            lookahead_tokens=drafts.lookahead_tokens if drafts is not None else 0,
+            reread_groups=drafts.reread_groups if drafts is not None else (),
         )
         self.running: list[Sequence] = []
         self.waiting: RequestQueue = PriorityQueue() if config.policy == "priority" else FcfsQueue()
@@ -181,7 +248,7 @@ class VllmScheduler:
 
     def add(self, request: Request) -> Sequence:
         """Queue a request."""
-        sequence = Sequence(
+        sequence = self._sequence(
             request,
             self.config.max_model_len,
             len(self.config.groups),
@@ -217,13 +284,17 @@ class VllmScheduler:
         budget = self._schedule_running(plan, self._budget, threshold)
         if not plan.preempted and budget and self.waiting:
             self._schedule_waiting(plan, budget, threshold)
-        if config.async_scheduling:
-            for sequence, tokens in zip(plan.sequences, plan.tokens, strict=True):
-                sequence.in_flight += tokens
+        self._note_scheduled(plan)
         plan.used_blocks = config.num_blocks - 1 - self.kv.pool.num_free
         plan.num_running = len(self.running)
         plan.num_waiting = len(self.waiting)
         return plan
+
+    def _note_scheduled(self, plan: StepPlan) -> None:
+        """Count what a decided step computes as under way."""
+        if self.config.async_scheduling:
+            for sequence, tokens in zip(plan.sequences, plan.tokens, strict=True):
+                sequence.in_flight += tokens
 
     def _schedule_running(self, plan: StepPlan, budget: int, threshold: int) -> int:
         """Schedule running requests; returns the tokens that remain."""
@@ -338,31 +409,37 @@ class VllmScheduler:
                 new = self._end_at_state(sequence, hit.tokens, hit.tokens + new) - hit.tokens
                 if not new:
                     break
-            if not kv.admit(
-                sequence,
-                new,
-                hit,
-                whole=config.scheduler_reserve_full_isl,
-                spare_blocks=self._spare_blocks if running else 0,
-            ):
+            if not self._let_in(plan, sequence, new, hit):
                 break
-            waiting.pop()
-            running.append(sequence)
-            if sequence.status is Status.PREEMPTED:
-                plan.resumed.append(sequence)
-            else:
-                plan.admitted.append(sequence)
-                sequence.hit_tokens = hit.tokens
-                self.queried_tokens += sequence.tokens
-                self.hit_tokens += hit.tokens
-            sequence.status = Status.RUNNING
-            sequence.computed = hit.tokens + new
-            plan.sequences.append(sequence)
-            plan.tokens.append(new)
-            plan.contexts.append(hit.tokens)
-            if sequence.computed < sequence.tokens:
-                plan.silent.append(sequence)
             budget -= new
+
+    def _let_in(self, plan: StepPlan, sequence: Sequence, new: int, hit: Hit) -> bool:
+        """Give the request that is next its blocks and so many tokens, if there are blocks."""
+        if not self.kv.admit(
+            sequence,
+            new,
+            hit,
+            whole=self.config.scheduler_reserve_full_isl,
+            spare_blocks=self._spare_blocks if self.running else 0,
+        ):
+            return False
+        self.waiting.pop()
+        self.running.append(sequence)
+        if sequence.status is Status.PREEMPTED:
+            plan.resumed.append(sequence)
+        else:
+            plan.admitted.append(sequence)
+            sequence.hit_tokens = hit.tokens
+            self.queried_tokens += sequence.tokens
+            self.hit_tokens += hit.tokens
+        sequence.status = Status.RUNNING
+        sequence.computed = hit.tokens + new
+        plan.sequences.append(sequence)
+        plan.tokens.append(new)
+        plan.contexts.append(hit.tokens)
+        if sequence.computed < sequence.tokens:
+            plan.silent.append(sequence)
+        return True
 
     def complete(self, plan: StepPlan) -> list[Sequence]:
         """Take in the tokens of a step, in the order of scheduling; gives what it finished."""
@@ -379,13 +456,16 @@ class VllmScheduler:
                 if tokens >= sequence.last_tokens:
                     self.kv.free(sequence)
                     finished.append(sequence)
+        self._take_out(finished)
+        return finished
+
+    def _take_out(self, finished: list[Sequence]) -> None:
         if finished:
             for sequence in finished:
                 sequence.status = Status.FINISHED
             self.running = [
                 sequence for sequence in self.running if sequence.status is Status.RUNNING
             ]
-        return finished
 
     def _complete_in_flight(self, plan: StepPlan, silent: set[Sequence]) -> list[Sequence]:
         finished = []
