@@ -162,7 +162,6 @@ class Engine:
         )
         return scheduler, hash_block_size
 
-
     def _drafting(self, drafts: dict[str, Any]) -> SpeculativeConfig:
         """A configuration with the properties that the scheduler asks for."""
         found = SpeculativeConfig(

@@ -240,6 +240,26 @@ def test_flags_of_the_scheduler_are_read_from_its_command(
     assert not from_command["warnings"]
 
 
+def test_drafts_shorten_answers_by_what_is_kept_of_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    drafts = '{"method": "ngram", "num_speculative_tokens": 4}'
+    own = ("--", "vllm", "serve", "meta-llama/Meta-Llama-3-8B", "--speculative-config", drafts)
+    words = ("--gpu", "a100", "--workload", SMALL, "--json")
+
+    def served(*options: str) -> Any:
+        return json.loads(asked(capsys, *words, *options, *own)[0])
+
+    none, half, told = served("--acceptance", "0"), served("--acceptance", "0.5"), served()
+    tpots = [found["latency"]["tpot"]["mean_seconds"] for found in (none, told, half)]
+    assert tpots == sorted(tpots, reverse=True)
+    assert half["scheduler"]["settings"]["acceptance"] == 0.5
+    assert none["tokens"]["output"] == half["tokens"]["output"]
+    plain = ("llama-3-8b", "--gpu", "a100", "--workload", SMALL, "--acceptance", "0.5")
+    assert main(["simulate", *plain]) == 2
+    assert "the deployment drafts no tokens" in capsys.readouterr().err
+
+
 def test_a_calibrated_machine_serves_in_its_own_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,10 +1,14 @@
 """What the simulator takes from a deployment that was fitted."""
 
+import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.performance.test_drafting import HEAD
 
-from tokenroom import fit
+from tokenroom import FitResult, fit, speed
 from tokenroom.engines.vllm.arguments import parse_command
 from tokenroom.engines.vllm.settings import SpeculativeSettings
 from tokenroom.errors import DeploymentError
@@ -14,10 +18,12 @@ from tokenroom.serving.deployments import engine_of
 from tokenroom.serving.deployments.vllm import scheduler_config
 from tokenroom.serving.kv_group import Kind, KvGroup
 from tokenroom.serving.request import Request
+from tokenroom.serving.run import Run
 from tokenroom.serving.scheduler import StepPlan
-from tokenroom.serving.schedulers.vllm import VllmScheduler
+from tokenroom.serving.schedulers.vllm import VllmDrafts, VllmScheduler
 from tokenroom.serving.simulator import simulate
 from tokenroom.serving.step_cost import step_cost
+from tokenroom.serving.workloads.grammar import parse_workload
 
 FULL = KvGroup(kind=Kind.FULL, block_tokens=16)
 
@@ -146,9 +152,80 @@ def test_settings_of_the_scheduler_are_checked_as_vllm_does(
         fit("llama-3.1-8b", "h100", **settings)
 
 
-def test_pipelines_and_drafts_have_no_simulated_steps() -> None:
+def test_pipelines_have_no_simulated_steps() -> None:
     with pytest.raises(DeploymentError, match="pipeline_parallel_size is 2"):
         step_cost(fit("llama-3.1-8b", "h100", gpus=2, pp=2))
-    drafts = SpeculativeSettings(method="ngram", num_speculative_tokens=3)
-    with pytest.raises(DeploymentError, match="speculative decoding by ngram"):
-        step_cost(fit("llama-3.1-8b", "h100", speculative=drafts))
+
+
+def drafting(method: str, tokens: int = 3, **settings: Any) -> FitResult:
+    asked = SpeculativeSettings(method=method, num_speculative_tokens=tokens, **settings)
+    return fit("llama-3.1-8b", "h100", speculative=asked)
+
+
+@pytest.mark.parametrize(
+    ("method", "model", "expected"),
+    [
+        ("ngram", None, VllmDrafts(tokens=3)),
+        (
+            "draft_model",
+            "llama-3.2-1b",
+            VllmDrafts(tokens=3, lookahead_tokens=3, input_slots=1),
+        ),
+        ("eagle3", "head", VllmDrafts(tokens=3, lookahead_tokens=3, reread_groups=(0,))),
+    ],
+)
+def test_a_method_of_drafting_takes_the_slots_that_it_needs(
+    method: str, model: str | None, expected: VllmDrafts, tmp_path: Path
+) -> None:
+    if model == "head":
+        (tmp_path / "config.json").write_text(json.dumps(HEAD))
+        model = str(tmp_path)
+    assert scheduler_config(drafting(method, model=model)).drafts == expected
+
+
+def test_several_mtp_blocks_are_not_simulated() -> None:
+    asked = SpeculativeSettings(method="mtp", num_speculative_tokens=1)
+    settings: dict[str, Any] = {"gpus": 8, "tp": 8}
+    one = fit("deepseek-v3", "h200", speculative=asked, **settings)
+    drafts = VllmDrafts(tokens=1, lookahead_tokens=1, reread_groups=(0,))
+    assert scheduler_config(one).drafts == drafts
+    several = replace(asked, num_speculative_tokens=3)
+    settings["hf_overrides"] = {"num_nextn_predict_layers": 3}
+    with pytest.raises(DeploymentError, match="several MTP blocks"):
+        scheduler_config(fit("deepseek-v3", "h200", speculative=several, **settings))
+
+
+@pytest.mark.parametrize("acceptance", [0.0, 0.5, 0.8])
+def test_a_step_that_keeps_drafts_gives_tokens_as_the_closed_form_says(acceptance: float) -> None:
+    result = drafting("ngram")
+    run = Run(result, scheduling={"acceptance": acceptance})
+    workload = parse_workload(
+        "users:count=8,input=1024,output=uniform(200,400),requests=160", block_tokens=16
+    )
+    tpots = [
+        record.tpot_seconds
+        for record in run.serve(workload.start(), waits_for_answers=True)
+        if record.tpot_seconds is not None
+    ]
+    told = speed(
+        "llama-3.1-8b",
+        "h100",
+        input_tokens=1024,
+        output_tokens=300,
+        concurrency=8,
+        acceptance=acceptance,
+        speculative=result.deployment.asked.speculative,
+    )
+    assert sum(tpots) / len(tpots) == pytest.approx(told.tpot_seconds.value, rel=0.05)
+    settings = run.outcome().engine.settings
+    assert (settings["num_speculative_tokens"], settings["acceptance"]) == (3, acceptance)
+
+
+def test_what_is_kept_of_drafts_is_asked_for_where_there_are_some() -> None:
+    with pytest.raises(DeploymentError, match="the deployment drafts no tokens"):
+        engine_of(fit("llama-3.1-8b", "h100"), {"acceptance": 0.5})
+    with pytest.raises(DeploymentError, match=r"draft_seed is 0\.5"):
+        engine_of(drafting("ngram"), {"draft_seed": 0.5})
+    asked = {"speculative_type": "NGram", "speculative_tokens": 3}
+    with pytest.raises(DeploymentError, match="simulated of vllm alone"):
+        step_cost(fit("llama-3.1-8b", "h100", engine="tensorrt-llm", **asked))

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from tokenroom.serving.arrivals import OpenLoop
 from tokenroom.serving.block_pool import NULL_BLOCK
-from tokenroom.serving.kv_group import Kind, KvGroup
+from tokenroom.serving.kept_drafts import KeptDrafts
+from tokenroom.serving.kv_group import STATES, Kind, KvGroup
 from tokenroom.serving.request import Request
 from tokenroom.serving.scheduler import StepPlan
-from tokenroom.serving.schedulers.vllm import VllmScheduler, VllmSchedulerConfig
+from tokenroom.serving.schedulers.vllm import VllmDrafts, VllmScheduler, VllmSchedulerConfig
+from tokenroom.serving.schedulers.vllm_drafting import DraftingScheduler
 from tokenroom.serving.sequence import Sequence
 from tokenroom.serving.simulator import simulate
 
@@ -34,7 +36,7 @@ few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthChec
 
 @st.composite
 def configs(draw: st.DrawFn, **fixed: Any) -> VllmSchedulerConfig:
-    groups = draw(st.sampled_from(GROUPS))
+    groups = fixed.get("groups") or draw(st.sampled_from(GROUPS))
     drawn = {
         "num_blocks": 2 + len(groups) * LONGEST // BLOCK + draw(st.integers(0, 60)),
         "groups": groups,
@@ -49,7 +51,28 @@ def configs(draw: st.DrawFn, **fixed: Any) -> VllmSchedulerConfig:
         "async_scheduling": draw(st.booleans()),
         "prefix_cache_retention_interval": draw(st.sampled_from((None, 0))),
     }
+    recurrent = any(group.kind in STATES for group in groups)
+    if not recurrent and "drafts" not in fixed and draw(st.booleans()):
+        drawn |= {"drafts": draw(drafts(groups)), "long_prefill_token_threshold": 0}
     return VllmSchedulerConfig(**(drawn | fixed))
+
+
+@st.composite
+def drafts(draw: st.DrawFn, groups: tuple[KvGroup, ...]) -> VllmDrafts:
+    tokens = draw(st.sampled_from((1, 3, 6)))
+    rereads = CHUNK not in groups and draw(st.booleans())
+    return VllmDrafts(
+        tokens=tokens,
+        lookahead_tokens=draw(st.sampled_from((0, tokens))),
+        input_slots=draw(st.sampled_from((0, 1))),
+        reread_groups=tuple(range(len(groups))) if rereads else (),
+    )
+
+
+def scheduler_of(config: VllmSchedulerConfig) -> VllmScheduler:
+    if config.drafts is None:
+        return VllmScheduler(config)
+    return DraftingScheduler(config, KeptDrafts((0.7,) * config.drafts.tokens))
 
 
 @st.composite
@@ -111,7 +134,7 @@ def held(scheduler: VllmScheduler) -> Counter[int]:
 def test_every_block_is_free_or_held_and_counted(
     config: VllmSchedulerConfig, workload: list[Request]
 ) -> None:
-    scheduler = VllmScheduler(config)
+    scheduler = scheduler_of(config)
     pool = scheduler.kv.pool
     for _ in steps(scheduler, workload):
         owners = held(scheduler)
@@ -128,7 +151,7 @@ def test_every_block_is_free_or_held_and_counted(
 def test_only_cached_blocks_have_two_owners(
     config: VllmSchedulerConfig, workload: list[Request]
 ) -> None:
-    scheduler = VllmScheduler(config)
+    scheduler = scheduler_of(config)
     pool = scheduler.kv.pool
     for _ in steps(scheduler, workload):
         for block, times in held(scheduler).items():
@@ -138,11 +161,11 @@ def test_only_cached_blocks_have_two_owners(
 
 
 @few
-@given(configs(), workloads())
+@given(configs(drafts=None), workloads())
 def test_every_token_is_computed_once_but_for_preemptions(
     config: VllmSchedulerConfig, workload: list[Request]
 ) -> None:
-    scheduler = VllmScheduler(config)
+    scheduler = scheduler_of(config)
     computed: dict[Sequence, int] = {}
     finished = 0
     for plan, ended in steps(scheduler, workload):
@@ -164,11 +187,28 @@ def test_every_token_is_computed_once_but_for_preemptions(
 
 
 @few
+@given(configs(groups=(FULL,), async_scheduling=False), workloads())
+def test_a_step_computes_what_is_known_and_what_was_drafted(
+    config: VllmSchedulerConfig, workload: list[Request]
+) -> None:
+    for plan, _ in steps(scheduler_of(config), workload):
+        if plan is None:
+            continue
+        silent = set(plan.silent)
+        for sequence, tokens, context in zip(
+            plan.sequences, plan.tokens, plan.contexts, strict=True
+        ):
+            known = context + tokens - plan.drafted.get(sequence, 0)
+            assert known < sequence.tokens if sequence in silent else known == sequence.tokens
+            assert context + tokens < config.max_model_len + (config.drafts is None)
+
+
+@few
 @given(configs(), workloads())
 def test_a_step_stays_within_its_budget_and_works_while_it_can(
     config: VllmSchedulerConfig, workload: list[Request]
 ) -> None:
-    scheduler = VllmScheduler(config)
+    scheduler = scheduler_of(config)
     for plan, _ in steps(scheduler, workload):
         if plan is None:
             continue
@@ -185,13 +225,15 @@ def test_a_pool_beyond_all_needs_may_be_of_any_size(
 ) -> None:
     def records(num_blocks: int) -> list[Any]:
         at = replace(config, num_blocks=num_blocks, watermark=0.0)
-        return list(simulate(OpenLoop(workload), VllmScheduler(at), lambda _: 1.0))
+        return list(simulate(OpenLoop(workload), scheduler_of(at), lambda _: 1.0))
 
     assert records(2000) == records(4000)
 
 
 @few
-@given(configs(groups=(FULL,), enable_prefix_caching=False, policy="fcfs"), workloads())
+@given(
+    configs(groups=(FULL,), enable_prefix_caching=False, policy="fcfs", drafts=None), workloads()
+)
 def test_alike_requests_that_come_at_once_are_done_no_later_with_more_blocks(
     config: VllmSchedulerConfig, workload: list[Request]
 ) -> None:
@@ -200,7 +242,7 @@ def test_alike_requests_that_come_at_once_are_done_no_later_with_more_blocks(
     roomy = replace(config, max_num_batched_tokens=4096, long_prefill_token_threshold=0)
 
     def makespan(num_blocks: int) -> float:
-        at = VllmScheduler(replace(roomy, num_blocks=num_blocks, watermark=0.0))
+        at = scheduler_of(replace(roomy, num_blocks=num_blocks, watermark=0.0))
         return max(record.finish_seconds for record in simulate(OpenLoop(alike), at, lambda _: 1.0))
 
     spans = [makespan(2 + LONGEST // BLOCK + more) for more in (0, 5, 17, 60, 400)]
@@ -216,7 +258,7 @@ def test_the_same_workload_gives_the_same_records_and_every_answer_is_whole(
         return list(
             simulate(
                 OpenLoop(workload),
-                VllmScheduler(config),
+                scheduler_of(config),
                 lambda plan: 0.01 + 1e-4 * sum(plan.tokens),
             )
         )

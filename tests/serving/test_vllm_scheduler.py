@@ -9,10 +9,12 @@ from tokenroom.errors import DeploymentError
 from tokenroom.serving.kv_group import Kind, KvGroup
 from tokenroom.serving.record import Refusal
 from tokenroom.serving.request import Request
-from tokenroom.serving.schedulers.vllm import VllmScheduler, VllmSchedulerConfig
+from tokenroom.serving.schedulers.vllm import VllmDrafts, VllmScheduler, VllmSchedulerConfig
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "serving" / "vllm_scheduler.jsonl.gz"
 FULL = KvGroup(kind=Kind.FULL, block_tokens=16)
+STATE = KvGroup(kind=Kind.MAMBA, block_tokens=512)
+CHUNK = KvGroup(kind=Kind.CHUNKED_LOCAL, block_tokens=16, window_tokens=32)
 WINDOW = KvGroup(kind=Kind.SLIDING_WINDOW, block_tokens=16, window_tokens=40)
 
 
@@ -41,6 +43,13 @@ def test_recorded_workloads_cross_what_schedulers_do() -> None:
     assert sum(len(step.get("aborted", ())) for step in steps) > 50
     assert sum(hit for step in steps for _, hit in step.get("admitted", ())) > 10_000
     assert sum(hit for step in steps for _, hit in step.get("resumed", ())) > 8_000
+    drafts = [scenario for scenario in read(RECORDED) if "drafts" in scenario["config"]]
+    of_drafts = [step for scenario in drafts for step in scenario["steps"]]
+    assert sum(len(step.get("preempted", ())) for step in of_drafts) > 50
+    assert sum(tokens for step in of_drafts for _, tokens in step.get("drafted", ())) > 20_000
+    assert sum(hit for step in of_drafts for _, hit in step.get("admitted", ())) > 1_000
+    assert {scenario["config"]["async_scheduling"] for scenario in drafts} == {True, False}
+    assert {len(scenario["config"]["groups"]) for scenario in drafts} >= {1, 2}
 
 
 @pytest.mark.parametrize(
@@ -49,6 +58,13 @@ def test_recorded_workloads_cross_what_schedulers_do() -> None:
         ({"max_num_seqs": 0}, "max_num_seqs is 0"),
         ({"num_blocks": 1}, "num_blocks is 1"),
         ({"groups": ()}, "groups is empty"),
+        ({"drafts": VllmDrafts(tokens=2, input_slots=300)}, "drafts take 300 of them"),
+        ({"drafts": VllmDrafts(tokens=2, reread_groups=(1,))}, "reread_groups of drafts holds 1"),
+        ({"drafts": VllmDrafts(tokens=2), "groups": (FULL, STATE)}, "models with Mamba states"),
+        (
+            {"drafts": VllmDrafts(tokens=2, reread_groups=(0,)), "groups": (CHUNK,)},
+            "EAGLE beside chunked local attention",
+        ),
         ({"policy": "lifo"}, "policy is 'lifo'"),
         ({"watermark": 1.0}, "watermark is 1.0"),
         ({"long_prefill_token_threshold": -1}, "long_prefill_token_threshold is -1"),
@@ -64,6 +80,12 @@ def test_recorded_workloads_cross_what_schedulers_do() -> None:
 def test_settings_that_vllm_refuses_are_refused(settings: dict[str, object], said: str) -> None:
     with pytest.raises(DeploymentError, match=said):
         VllmScheduler(config(**settings))
+
+
+@pytest.mark.parametrize("name", ["tokens", "lookahead_tokens", "input_slots"])
+def test_drafts_of_a_negative_number_are_refused(name: str) -> None:
+    with pytest.raises(DeploymentError, match=f"{name} of drafts is -1"):
+        VllmDrafts(**{"tokens": 1, name: -1})
 
 
 def test_aborting_what_has_ended_changes_nothing() -> None:

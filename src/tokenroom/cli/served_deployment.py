@@ -16,7 +16,7 @@ from tokenroom.cli.deployment_options import (
     deployment_options,
     words_argument,
 )
-from tokenroom.cli.options import COUNT, Command, price_option, profile_options
+from tokenroom.cli.options import COUNT, NUMBER, Command, price_option, profile_options
 from tokenroom.cli.question import question
 from tokenroom.errors import CommandLineError
 from tokenroom.reports.messages import Language
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from tokenroom.performance.factors import Factors
     from tokenroom.serving.served_deployment import ServedDeployment
 
-_SCHEDULING: Final = ("scheduler", "scheduling_policy", "long_prefill_token_threshold")
+_SCHEDULING: Final = (
+    *("scheduler", "scheduling_policy", "long_prefill_token_threshold", "acceptance"),
+)
 SERVED_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Calibration": ("profile_name", "profile_file"),
     **SECTIONS,
@@ -58,6 +60,12 @@ def served_deployment_options(command: Command) -> Command:
             "--long-prefill-token-threshold",
             type=COUNT,
             help="vLLM's --long-prefill-token-threshold.",
+        ),
+        click.option(
+            "--acceptance",
+            type=NUMBER,
+            help="Share of drafted tokens that are kept (0 to 1), or mean tokens of a step (above "
+            "1).",
         ),
         profile_options,
         price_option,

@@ -235,7 +235,9 @@ class Engine:
         for sequence in plan.sequences:
             if silent and sequence in silent:
                 continue
-            of_it = times[sequence]
+            of_it = times.get(sequence)
+            if of_it is None:
+                continue  # it ended while this step was under way already
             last = of_it.last_token
             of_it.last_token = clock
             if last == before and last != _NOT_YET:

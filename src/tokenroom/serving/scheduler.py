@@ -57,16 +57,25 @@ class StepPlan:
         """Chunks of prompts: tokens and the context before them."""
         return [
             (tokens, context)
-            for tokens, context in zip(self.tokens, self.contexts, strict=True)
+            for tokens, context in zip(self._undrafted(), self.contexts, strict=True)
             if tokens > 1
         ]
 
     def decode_contexts(self) -> list[int]:
-        """Tokens in the cache of each request that computes one token."""
+        """Tokens in the cache of each request that computes one token, beside drafted ones."""
         return [
             context
-            for tokens, context in zip(self.tokens, self.contexts, strict=True)
+            for tokens, context in zip(self._undrafted(), self.contexts, strict=True)
             if tokens == 1
+        ]
+
+    def _undrafted(self) -> list[int]:
+        """Tokens that each request computes, drafted ones left out."""
+        if not self.drafted:
+            return self.tokens
+        return [
+            tokens - self.drafted.get(sequence, 0)
+            for sequence, tokens in zip(self.sequences, self.tokens, strict=True)
         ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from tokenroom.errors import DeploymentError
 from tokenroom.fitting import FitResult
@@ -16,14 +17,18 @@ from tokenroom.serving.request import Request
 from tokenroom.serving.scheduler import StepPlan
 from tokenroom.serving_terms import Terms, step_terms_of
 
+_DRAFTS: Final = ("vllm",)
+"""Engines whose scheduler is simulated with drafts."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCost:
     """How long a planned step takes on a deployment: :func:`tokenroom.performance.step_time`.
 
     A request that computes one token is a decoding one, whether the token ends a prompt or goes
-    on with an answer: the kernels do the same. Other data-parallel ranks are taken to compute as
-    many tokens in the same step.
+    on with an answer: the kernels do the same. Where tokens are drafted, each decoding one is taken
+    to bring as many as they do in the mean, rounded. Other data-parallel ranks are taken to compute
+    as many tokens in the same step.
 
     Attributes:
         spec: The model.
@@ -49,12 +54,40 @@ class StepCost:
     def work(self, plan: StepPlan) -> StepWork:
         """A step as the model of speed counts it."""
         contexts = plan.decode_contexts()
-        others = self.terms.layout.data_parallel_size - 1
-        return StepWork(
+        rows = 1 + round(sum(plan.drafted.values()) / len(contexts)) if contexts else 1
+        return self.decoding(
+            len(contexts),
+            sum(contexts) / len(contexts) if contexts else 0.0,
+            rows,
             prefill=tuple(Chunk(tokens, context) for tokens, context in plan.prefills()),
-            decode_sequences=len(contexts),
-            decode_context_tokens=sum(contexts) / len(contexts) if contexts else 0.0,
-            other_tokens=others * sum(plan.tokens),
+            tokens=sum(plan.tokens),
+        )
+
+    def decoding(
+        self,
+        sequences: int,
+        context_tokens: float,
+        rows: int = 1,
+        *,
+        prefill: tuple[Chunk, ...] = (),
+        tokens: int,
+    ) -> StepWork:
+        """A step of so many decoding requests.
+
+        Args:
+            sequences: The requests.
+            context_tokens: Mean tokens in their caches.
+            rows: Tokens that each brings, drafted ones among them.
+            prefill: Chunks of prompts beside them.
+            tokens: Tokens of the whole step.
+        """
+        return StepWork(
+            prefill=prefill,
+            decode_sequences=sequences,
+            decode_context_tokens=context_tokens,
+            decode_tokens=rows,
+            decode_outputs=rows,
+            other_tokens=(self.terms.layout.data_parallel_size - 1) * tokens,
         )
 
     def seconds(self, work: StepWork) -> float:
@@ -69,6 +102,7 @@ class StepCost:
             kv_dtype=terms.kv_dtype,
             cuda_graphs=terms.cuda_graphs,
             asynchronous=terms.asynchronous,
+            drafting=terms.drafting,
             factors=self.factors,
         ).seconds
 
@@ -82,13 +116,14 @@ def step_cost(result: FitResult, factors: Factors = UNCALIBRATED) -> StepCost:
     """How long the steps of a fitted deployment take.
 
     Raises:
-        DeploymentError: It drafts tokens or is a pipeline, which is not simulated, or its speed is
-            not modelled.
+        DeploymentError: It is a pipeline, or drafts tokens in an engine of which that is not
+            simulated, or its speed is not modelled.
     """
     terms = step_terms_of(result)
-    if terms.drafting is not None:
+    if terms.drafting is not None and result.deployment.engine not in _DRAFTS:
         raise DeploymentError(
-            f"speculative decoding by {terms.drafting.method} is not simulated; leave it out"
+            f"speculative decoding by {terms.drafting.method} is simulated of vllm alone; leave it "
+            "out"
         )
     if terms.layout.pipeline_parallel_size > 1:
         raise DeploymentError(

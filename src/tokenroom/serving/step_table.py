@@ -18,7 +18,7 @@ from tokenroom.performance.step_parts import (
     StepParts,
     has_parts,
 )
-from tokenroom.performance.work import Chunk, StepWork
+from tokenroom.performance.work import Chunk
 from tokenroom.serving.scheduler import StepPlan
 from tokenroom.serving.step_cost import StepCost
 
@@ -59,8 +59,8 @@ def place(axis: tuple[int, ...], value: float) -> tuple[int, float]:
 class StepTable:
     """What :class:`~.step_cost.StepCost` gives, at less work a step.
 
-    Where a step has no parts (the processor computes some of it) only steps that decode are looked
-    up, and others are computed.
+    Where a step has no parts (the processor computes some of it, or tokens are drafted) only steps
+    that decode equally many rows of each request are looked up, and others are computed.
 
     Attributes:
         parts: The parts that nodes are made of; None where steps have none.
@@ -118,7 +118,7 @@ class StepTable:
         self._outputs: dict[int, Part] = {}
         self._decoding: dict[tuple[int, int], Part] = {}
         self._loads: dict[tuple[int, int], tuple[Load, ...]] = {}
-        self._whole: dict[tuple[int, int], float] = {}
+        self._whole: dict[tuple[int, int, int], float] = {}
 
     def __call__(self, plan: StepPlan) -> float:
         """Seconds of a step.
@@ -129,6 +129,11 @@ class StepTable:
         """
         count = decoding = len(plan.tokens)
         tokens = sum(plan.tokens)
+        if plan.drafted:
+            rows, alone = divmod(tokens, count)
+            if alone or len(plan.drafted) < count:
+                return self._cost(plan)
+            return self._computed_whole(count, sum(plan.contexts) / count, rows)
         context = sum(plan.contexts)
         chunks: list[tuple[int, int]] = []
         if tokens != count:
@@ -245,21 +250,18 @@ class StepTable:
             found = self._loads[row, column] = self.parts.prompt_loads(chunk)
         return found
 
-    def _computed_whole(self, count: int, context: float) -> float:
+    def _computed_whole(self, count: int, context: float, rows: int = 1) -> float:
         low, share = place(self.contexts, context)
-        below = self._whole_node(count, low)
-        return below + (self._whole_node(count, low + 1) - below) * share if share else below
+        below = self._whole_node(count, low, rows)
+        if not share:
+            return below
+        return below + (self._whole_node(count, low + 1, rows) - below) * share
 
-    def _whole_node(self, count: int, column: int) -> float:
-        found = self._whole.get((count, column))
+    def _whole_node(self, count: int, column: int, rows: int) -> float:
+        found = self._whole.get((count, column, rows))
         if found is None:
-            others = self._cost.terms.layout.data_parallel_size - 1
-            found = self._whole[count, column] = self._cost.seconds(
-                StepWork(
-                    decode_sequences=count,
-                    decode_context_tokens=self.contexts[column],
-                    other_tokens=others * count,
-                )
+            found = self._whole[count, column, rows] = self._cost.seconds(
+                self._cost.decoding(count, self.contexts[column], rows, tokens=rows * count)
             )
         return found
 
@@ -273,7 +275,7 @@ def _shared(below: tuple[Load, ...], above: tuple[Load, ...], share: float) -> t
 
 def _parts(cost: StepCost) -> StepParts | None:
     terms = cost.terms
-    if not has_parts(terms.engine, terms.layout):
+    if terms.drafting is not None or not has_parts(terms.engine, terms.layout):
         return None
     return StepParts(
         cost.spec,

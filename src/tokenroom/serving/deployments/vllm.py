@@ -10,8 +10,9 @@ from tokenroom.engines.vllm.generation import EngineGeneration
 from tokenroom.engines.vllm.plan import VLLMPlan
 from tokenroom.engines.vllm.policy import VLLM
 from tokenroom.engines.vllm.rules import version_number
-from tokenroom.errors import DeploymentError
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.fitting import FitResult
+from tokenroom.performance.drafting import Drafting
 from tokenroom.serving.deployments.baselines import baseline_engine
 from tokenroom.serving.deployments.simulated_engine import (
     Scheduling,
@@ -19,8 +20,11 @@ from tokenroom.serving.deployments.simulated_engine import (
     SimulatedEngine,
     check_names,
 )
+from tokenroom.serving.kept_drafts import KeptDrafts
 from tokenroom.serving.kv_group import Kind, KvGroup
-from tokenroom.serving.schedulers.vllm import VllmScheduler, VllmSchedulerConfig
+from tokenroom.serving.schedulers.vllm import VllmDrafts, VllmScheduler, VllmSchedulerConfig
+from tokenroom.serving.schedulers.vllm_drafting import DraftingScheduler
+from tokenroom.serving_terms import terms_of
 
 _KINDS: Final = {
     "full_attention": Kind.FULL,
@@ -40,6 +44,9 @@ _SCHEDULING: Final = (
     "watermark",
     "prefix_cache_retention_interval",
 )
+_OF_DRAFTS: Final = ("acceptance", "draft_seed")
+_LOOKED_UP: Final = ("ngram", "ngram_gpu", "suffix")
+"""Methods that look drafts up and keep no cache of their own."""
 
 
 def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngine:
@@ -48,28 +55,37 @@ def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngi
     ``scheduling`` may hold those of its settings that change no memory, as ``scheduling_policy``;
     it counts before what the deployment's own settings say. ``scheduler`` in it names one of
     :data:`~tokenroom.serving.deployments.baselines.BASELINES` instead of vLLM's own.
+    ``acceptance`` says how many drafted tokens are kept, as
+    :func:`tokenroom.serving_drafting.drafting_of` takes it, and ``draft_seed`` draws which.
 
     Raises:
         DeploymentError: It has a setting of another name, is not served by V1, or has a cache
             that is not simulated.
     """
-    check_names(scheduling, (*_SCHEDULING, "scheduler"), "vllm")
-    own = {name: value for name, value in scheduling.items() if name != "scheduler"}
+    check_names(scheduling, (*_SCHEDULING, *_OF_DRAFTS, "scheduler"), "vllm")
+    own = {name: value for name, value in scheduling.items() if name in _SCHEDULING}
     config = scheduler_config(result, own)
     if "scheduler" in scheduling:
         return _under(scheduling["scheduler"], result, config)
+    drafting, keeps = _kept_drafts(result, scheduling)
+    settings: dict[str, Setting] = {
+        "max_num_batched_tokens": config.max_num_batched_tokens,
+        "max_num_seqs": config.max_num_seqs,
+        "async_scheduling": config.async_scheduling,
+    }
+    if drafting is not None:
+        settings["num_speculative_tokens"] = drafting.depth
+        settings["acceptance"] = drafting.acceptance.rate
     return SimulatedEngine(
-        new_scheduler=lambda: VllmScheduler(config),
+        new_scheduler=lambda: (
+            VllmScheduler(config) if keeps is None else DraftingScheduler(config, keeps)
+        ),
         config=config,
         block_tokens=_named_block_tokens(config),
         usable_blocks=config.num_blocks - 1,
         max_model_len=config.max_model_len,
         finds_prefixes=config.enable_prefix_caching,
-        settings={
-            "max_num_batched_tokens": config.max_num_batched_tokens,
-            "max_num_seqs": config.max_num_seqs,
-            "async_scheduling": config.async_scheduling,
-        },
+        settings=settings,
     )
 
 
@@ -77,8 +93,14 @@ def _under(scheduler: Setting, result: FitResult, config: VllmSchedulerConfig) -
     """The deployment's pool and step under another scheduler.
 
     Raises:
-        DeploymentError: It is no such scheduler, or some layers keep less than the whole context.
+        DeploymentError: It is no such scheduler, some layers keep less than the whole context, or
+            tokens are drafted.
     """
+    if config.drafts is not None:
+        raise DeploymentError(
+            f"scheduler {scheduler} is simulated without speculative decoding; leave one of the "
+            "two out"
+        )
     if any(group.kind is not Kind.FULL for group in config.groups):
         raise DeploymentError(
             f"scheduler {scheduler} is simulated for models with full attention in every layer; "
@@ -92,6 +114,20 @@ def _under(scheduler: Setting, result: FitResult, config: VllmSchedulerConfig) -
         max_num_batched_tokens=config.max_num_batched_tokens,
         asynchronous=config.async_scheduling,
     )
+
+
+def _kept_drafts(
+    result: FitResult, scheduling: Scheduling
+) -> tuple[Drafting, KeptDrafts] | tuple[None, None]:
+    """How tokens are drafted and how many are kept, None without speculative decoding."""
+    given: Any = scheduling.get("acceptance")
+    seed = scheduling.get("draft_seed", 0)
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise DeploymentError(f"draft_seed is {shown(seed)}; it must be a whole number")
+    drafting = terms_of(result, 1, given).drafting
+    if drafting is None:
+        return None, None
+    return drafting, KeptDrafts((drafting.acceptance.rate,) * drafting.depth, seed)
 
 
 def scheduler_config(
@@ -142,6 +178,42 @@ def scheduler_config(
         watermark=asked.watermark or 0.0,
         async_scheduling=resolved.async_scheduling,
         prefix_cache_retention_interval=retention,
+        drafts=_drafts(result),
+    )
+
+
+def _drafts(result: FitResult) -> VllmDrafts | None:
+    """How tokens are drafted, by the rules of vLLM 0.32 (``config/vllm.py``, ``speculative.py``).
+
+    Drafts of EAGLE are in no group that is told apart, so that the last found block of every group
+    is computed anew; those of MTP are in the group of the layer that was registered last
+    (``_annotate_eagle_groups``, ``v1/core/kv_cache_utils.py``).
+    """
+    draft = result.deployment.resolved.speculative
+    if draft is None:
+        return None
+    assert isinstance(result.plan, VLLMPlan)
+    groups = result.plan.layout.groups
+    method, tokens = draft.method, draft.num_speculative_tokens
+    if method in _LOOKED_UP:
+        return VllmDrafts(tokens=tokens)
+    if method == "draft_model":
+        return VllmDrafts(tokens=tokens, lookahead_tokens=tokens, input_slots=1)
+    reread = tuple(range(len(groups)))
+    if method == "mtp":
+        if min(len(result.deployment.spec.mtp_layers), tokens) > 1:
+            raise DeploymentError(
+                "drafts by several MTP blocks, which hold back the ends of chunks, are not "
+                "simulated; set num_speculative_tokens to 1"
+            )
+        last = max(cache for group in groups for cache in group.caches)
+        reread = tuple(index for index in reread if last in groups[index].caches)
+    extra = {"dflash": tokens, "dspark": tokens - 1}.get(method, 0)
+    return VllmDrafts(
+        tokens=tokens,
+        lookahead_tokens=tokens + (method == "dflash"),
+        input_slots=extra,
+        reread_groups=reread,
     )
 
 
