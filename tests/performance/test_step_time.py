@@ -76,6 +76,32 @@ def test_without_graphs_or_asynchronous_scheduling_a_step_is_longer() -> None:
     assert waiting.seconds > usual.seconds
 
 
+@pytest.mark.parametrize(
+    ("engine", "model", "starting_seconds"),
+    [
+        ("sglang", "deepseek-r1", 61 * COSTS["sglang"].latent_seconds),
+        ("tensorrt_llm", "deepseek-r1", 61 * COSTS["tensorrt_llm"].latent_seconds),
+        ("sglang", "qwen3.5-397b-a17b", 45 * COSTS["sglang"].scan_seconds),
+    ],
+)
+def test_short_prompts_wait_for_the_host_that_starts_their_kernels(
+    engine: str, model: str, starting_seconds: float
+) -> None:
+    spec, layout = load_model(model), Layout(tensor_parallel_size=8)
+
+    def prompt(tokens: int) -> StepTime:
+        work = StepWork(prefill=(Chunk(tokens, 0),))
+        return step_time(spec, layout, find_accelerator("b200"), work, engine=engine)
+
+    short, longer = prompt(64), prompt(512)
+    assert short.limiter == "host"
+    assert longer.seconds == pytest.approx(short.seconds, rel=1e-3)
+    assert starting_seconds < short.seconds < 1.2 * starting_seconds
+    decode = StepWork(decode_sequences=4, decode_context_tokens=1024)
+    replayed = step_time(spec, layout, find_accelerator("b200"), decode, engine=engine)
+    assert replayed.seconds < starting_seconds / 4
+
+
 def test_load_keeps_little_s_law() -> None:
     for concurrency in (1, 16, 128):
         found = served(concurrency)

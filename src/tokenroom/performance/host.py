@@ -7,6 +7,14 @@ the medians of their models, cards and precisions. What a faster host hides does
 ``prepare_seconds`` and ``kernel_seconds`` are typical of Python schedulers (2 and 1 ms a step, 5
 microseconds a launch); SGLang's request and token times and llama.cpp's row are assumptions.
 
+``latent_seconds`` and ``scan_seconds``: SGLang and TensorRT-LLM run prompts without graphs, and
+what surrounds attention over latents (class ``MLA`` of TensorRT-LLM's _torch/modules/attention.py;
+SGLang 0.5.9 attention_forward_methods/forward_mha.py ``forward_normal_prepare``) or a scan (the
+Triton kernels of SGLang's layers/attention/fla) is many small operators that Python starts one by
+one, so that a short prompt waits for the host. They make the median error of TTFT smallest of the
+rows kept for fitting (DeepSeek-R1 and Qwen3.5), from grids of 0.25 and 0.5 ms. vLLM compiles its
+models, and its rows show no such time.
+
 ``pass_seconds`` of vLLM makes the errors smallest of 12 TPOTs of EAGLE and EAGLE-3 that vLLM issue
 20780 reports (0.9, H100), ``verify_seconds`` of SGLang is what three throughputs of pull request
 4247 leave (0.4.4, H100); TensorRT-LLM and llama.cpp, of which none were found, have neither. All of
@@ -51,6 +59,9 @@ class HostCost(NamedTuple):
         prepare_seconds: Scheduling and preparing a step, hidden behind the step before where the
             engine schedules ahead.
         kernel_seconds: Starting one kernel from Python when no graph is replayed.
+        latent_seconds: Starting, in the same way, all that surrounds one layer's attention of
+            prompts over latents (MLA): splits, expansions, rotations, quantising, the cache.
+        scan_seconds: The same of one layer that scans prompts (linear attention, state spaces).
         overlap_seconds: How much of a kernel's start the kernel before it hides when a graph is
             replayed (programmatic dependent launch, CUDA programming guide 12, section 6.2).
         mixes: Prompts and decoding requests share steps; otherwise prompts go first, alone.
@@ -71,6 +82,8 @@ class HostCost(NamedTuple):
     sequence_seconds: float
     prepare_seconds: float
     kernel_seconds: float
+    latent_seconds: float
+    scan_seconds: float
     overlap_seconds: float
     mixes: bool
     pipelines_chunks: bool
@@ -89,6 +102,8 @@ class HostCost(NamedTuple):
             sequence_seconds=factors.host * self.sequence_seconds,
             prepare_seconds=factors.host * self.prepare_seconds,
             kernel_seconds=factors.host * self.kernel_seconds,
+            latent_seconds=factors.host * self.latent_seconds,
+            scan_seconds=factors.host * self.scan_seconds,
             verify_seconds=factors.host * self.verify_seconds,
             pass_seconds=factors.host * self.pass_seconds,
             request_seconds=factors.arrival * self.request_seconds,
@@ -102,6 +117,8 @@ COSTS: Final[dict[str, HostCost]] = {
         sequence_seconds=2e-6,
         prepare_seconds=2e-3,
         kernel_seconds=5e-6,
+        latent_seconds=0.0,
+        scan_seconds=0.0,
         overlap_seconds=1e-6,
         mixes=True,
         pipelines_chunks=True,
@@ -109,15 +126,17 @@ COSTS: Final[dict[str, HostCost]] = {
         token_seconds=5e-6,
         verify_seconds=0.0,
         pass_seconds=0.4e-3,
-        spare_seconds=(0.0, 1.41e-3),
+        spare_seconds=(0.0, 0.78e-3),
         prepare_range_seconds=(0.0, 3.0e-3),
-        first_token_range=(0.81, 1.60),
+        first_token_range=(0.81, 1.48),
     ),
     "sglang": HostCost(
         step_seconds=1.0e-3,
         sequence_seconds=2e-6,
         prepare_seconds=1e-3,
         kernel_seconds=5e-6,
+        latent_seconds=1.5e-3,
+        scan_seconds=3.5e-3,
         overlap_seconds=0.0,
         mixes=False,
         pipelines_chunks=True,
@@ -125,15 +144,17 @@ COSTS: Final[dict[str, HostCost]] = {
         token_seconds=5e-6,
         verify_seconds=3.2e-3,
         pass_seconds=0.0,
-        spare_seconds=(1.09e-3, 0.0),
+        spare_seconds=(0.77e-3, 0.0),
         prepare_range_seconds=(0.0, 5.8e-3),
-        first_token_range=(0.40, 6.70),
+        first_token_range=(0.69, 6.29),
     ),
     "tensorrt_llm": HostCost(
         step_seconds=0.3e-3,
         sequence_seconds=0.0,
         prepare_seconds=1e-3,
         kernel_seconds=5e-6,
+        latent_seconds=1.25e-3,
+        scan_seconds=0.0,
         overlap_seconds=2e-6,
         mixes=True,
         pipelines_chunks=False,
@@ -143,13 +164,15 @@ COSTS: Final[dict[str, HostCost]] = {
         pass_seconds=0.0,
         spare_seconds=(0.0, 0.42e-3),
         prepare_range_seconds=(0.0, 2.3e-3),
-        first_token_range=(0.80, 1.96),
+        first_token_range=(0.80, 1.70),
     ),
     "transformers": HostCost(
         step_seconds=0.8e-3,
         sequence_seconds=0.0,
         prepare_seconds=0.0,
         kernel_seconds=0.1e-3,
+        latent_seconds=0.0,
+        scan_seconds=0.0,
         overlap_seconds=0.0,
         mixes=False,
         pipelines_chunks=False,
@@ -166,6 +189,8 @@ COSTS: Final[dict[str, HostCost]] = {
         sequence_seconds=5e-6,
         prepare_seconds=0.0,
         kernel_seconds=1e-6,
+        latent_seconds=0.0,
+        scan_seconds=0.0,
         overlap_seconds=0.0,
         mixes=True,
         pipelines_chunks=True,

@@ -31,6 +31,7 @@ from tokenroom.performance.operators import ModelPlan, model_plan, step_operator
 from tokenroom.performance.work import (
     AFTER_BLOCKS,
     BEFORE_BLOCKS,
+    Kind,
     Layout,
     Operator,
     StepWork,
@@ -251,7 +252,7 @@ def _timed(
     if drafting is not None and work.decode_sequences:
         drafted = host.verify_seconds + host.pass_seconds * drafting.passes
     scheduling = host.prepare_seconds + drafted
-    starting = 0.0 if replayed else launches * host.kernel_seconds
+    starting = 0.0 if replayed else _starting_seconds(operators, host, launches)
     prepare = scheduling + starting
     wait = host.step_seconds + host.sequence_seconds * work.sequences
     if not asynchronous:
@@ -279,6 +280,15 @@ def _timed(
         tables_of=efficiency.key,
         borrowed=efficiency.key != accelerator.key,
         work=work,
+    )
+
+
+def _starting_seconds(operators: tuple[Operator, ...], host: HostCost, launches: int) -> float:
+    """What the host takes to start all kernels of a step one by one."""
+    latents = sum(item.times for item in operators if item.kind is Kind.LATENT_PREFILL)
+    scans = sum(item.times for item in operators if item.kind is Kind.SCAN_PREFILL)
+    return (
+        launches * host.kernel_seconds + latents * host.latent_seconds + scans * host.scan_seconds
     )
 
 

@@ -13,13 +13,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from tokenroom.engines.llama_cpp.versions import rules_for
+from tokenroom.engines.vllm.rules import version_number
 from tokenroom.errors import RowError
 from tokenroom.performance.admission import AT_ONCE, Admission
 from tokenroom.performance.llama_cpp import Build
 from tokenroom.performance.work import Layout
 from tokenroom.validation.commands import engine_version
 from tokenroom.validation.measured_load import MeasuredLoad
-from tokenroom.validation.recipes import Recipe, sglang_recipe, vllm_recipe
+from tokenroom.validation.recipes import (
+    Recipe,
+    sglang_drafted,
+    sglang_recipe,
+    tensorrt_llm_drafted,
+    vllm_recipe,
+)
 from tokenroom.validation.rows import Row
 
 _HOST: Final = 8
@@ -28,12 +35,16 @@ _HOST: Final = 8
 _SAMPLE: Final = "aiconfigurator"
 _TRTLLM_BENCH: Final = re.compile(r"TensorRT-LLM .*perf-overview")
 _COLLECTED: Final = re.compile(r"source_file=([^;]*)|db-dump/([\d-]+)")
+_MEASURED: Final = re.compile(r"measured=(\d{4}-\d\d-\d\d)")
 _EXPERT_TP: Final = re.compile(r"moe_tp=([1-9]\d*)")
 _FITTED_FILE: Final = "2026-04-06.csv"
 #: Beginnings of the names of files with rows of InferenceX.
 _RECIPES: Final = ("20", "qwen3.5", "kimi")
 _RECIPE_WAVES: Final = 10
-_OWN_WAVES: Final = 20
+_OWN_WAVES: Final = 10
+_LATER_OWN_WAVES: Final = 50
+_EVAL_REMOVED: Final = "2026-03-03"
+_OVERLAPS_SINCE: Final = (0, 14, 0)
 _BESIDE_A_PROMPT: Final = 1500
 _SHARE: Final = 0.9
 _RECIPE_SHARE: Final = 0.8
@@ -67,6 +78,9 @@ class Circumstances:
         length_share: Mean length of prompts and answers over the nominal one.
         lengths_vary: Requests end at different times.
         waves: Requests that each client sends; None for many.
+        asynchronous: The host prepares a step while the accelerators run the one before.
+        drafted_tokens: Tokens that the model's own blocks for multi-token prediction draft in a
+            step; 0 without.
     """
 
     layout: Layout
@@ -80,6 +94,8 @@ class Circumstances:
     length_share: float = 1.0
     lengths_vary: bool = True
     waves: int | None = None
+    asynchronous: bool = True
+    drafted_tokens: int = 0
 
 
 def is_fitted(row: Row) -> bool:
@@ -168,7 +184,10 @@ def _of_sample(row: Row, load: MeasuredLoad) -> Circumstances:
     :mod:`tokenroom.validation.recipes` lists by model; lengths run from 80 to
     100% of the nominal, and a client sends ten requests
     (``.github/workflows/benchmark-tmpl.yml``). The others are aiconfigurator's own runs: requests
-    of one length, 20 for each client.
+    of one length. Each client sent 10 (its ``eval/benchmarks/genai_perf_runner.py``, removed by
+    c0c44d911 on 3 March 2026), later 50 (``MULTI_ROUND`` of ``generator/sflow.py`` at 2fc13d121).
+    InferenceX's recipes ask vLLM for asynchronous scheduling before it was the default (0.14);
+    aiconfigurator's templates do not.
     """
     collected = _collected(row)
     if collected is None:
@@ -177,6 +196,7 @@ def _of_sample(row: Row, load: MeasuredLoad) -> Circumstances:
     layout = _sample_layout(row, load)
     tensorrt = row.engine == "tensorrt-llm"
     told = _recipe(row, load, layout) if recipe else Recipe()
+    drafted = _drafted_tokens(row, load, layout) if recipe else 0
     budget = _sample_budget(row, load, layout, recipe)
     if told.prompts_a_step is not None:
         budget = told.prompts_a_step * (load.input_tokens or 1)
@@ -187,12 +207,51 @@ def _of_sample(row: Row, load: MeasuredLoad) -> Circumstances:
         memory_share=told.memory_share or (_RECIPE_SHARE if recipe and tensorrt else _SHARE),
         share_is_given=row.engine != "sglang" or told.memory_share is not None,
         share_of_rest=tensorrt,
-        largest_batch=told.largest_batch,
+        # recipes that draft bound it by the clients (dsr1_fp8_b200_mtp.sh, qwen3.5_fp8_b200_mtp.sh)
+        largest_batch=None if drafted else told.largest_batch,
         admission=_admission(row, load, layout) if recipe else AT_ONCE,
         length_share=0.9 if recipe else 1.0,
         lengths_vary=recipe,
-        waves=_RECIPE_WAVES if recipe else _OWN_WAVES,
+        waves=_RECIPE_WAVES if recipe else _own_waves(row),
+        asynchronous=recipe or _overlaps(row),
+        drafted_tokens=drafted,
     )
+
+
+def _own_waves(row: Row) -> int:
+    measured = _measured(row)
+    later = measured is not None and measured >= _EVAL_REMOVED
+    return _LATER_OWN_WAVES if later else _OWN_WAVES
+
+
+def _overlaps(row: Row) -> bool:
+    """Whether vLLM schedules ahead unasked; the other engines do in all releases of the sample."""
+    if row.engine != "vllm":
+        return True
+    version = engine_version(row)
+    return version is None or version_number(version) >= _OVERLAPS_SINCE
+
+
+def _measured(row: Row) -> str | None:
+    """The day on which a row of the sample was measured, where it says so."""
+    found = _MEASURED.search(row.note)
+    return None if found is None else found[1]
+
+
+def _drafted_tokens(row: Row, load: MeasuredLoad, layout: Layout) -> int:
+    if row.engine == "tensorrt-llm":
+        return tensorrt_llm_drafted(
+            row.engine_version or "", _measured(row), layout.data_parallel_size
+        )
+    if row.engine == "sglang" and (row.gpu or "").startswith("B200") and load.precision == "fp8":
+        return sglang_drafted(
+            row.model or "",
+            _measured(row),
+            layout.tensor_parallel_size,
+            load.concurrency or 1,
+            load.input_tokens or 1,
+        )
+    return 0
 
 
 def _recipe(row: Row, load: MeasuredLoad, layout: Layout) -> Recipe:

@@ -11,6 +11,8 @@ from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.memory.kv_cache import request_bytes
 from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.spec import ModelSpec
+from tokenroom.performance.drafters import mtp_drafter
+from tokenroom.performance.drafting import Acceptance, Drafting
 from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.performance.load import Load, Speed
 from tokenroom.performance.load import speed as load_speed
@@ -20,6 +22,10 @@ from tokenroom.validation.circumstances import Circumstances
 from tokenroom.validation.measured_load import MeasuredLoad
 from tokenroom.validation.published_room import tokens_held
 from tokenroom.validation.speed_quantities import served_quantities
+
+_RANDOM_PROMPTS: Final = Acceptance(0.7, 0.6, 0.83, "rows of InferenceX kept for fitting")
+"""How often tokens drafted after random prompts are kept: the smallest median error of TPOT of the
+56 rows kept for fitting whose servers drafted."""
 
 _KEPT_BYTES: Final = 3 * GIB  # beside weights and cache
 
@@ -71,6 +77,8 @@ def published_values(
         max_num_seqs=running,
         admission=run.admission,
         kv_dtype=run.kv_dtype,
+        asynchronous=run.asynchronous,
+        drafting=_drafting(run, spec),
         factors=factors,
     )
     ttft = Range(found.ttft_seconds, found.ttft_low_seconds, found.ttft_high_seconds)
@@ -82,6 +90,21 @@ def published_values(
         ttft_seconds=ttft,
         tpot_seconds=tpot,
         output_tokens_per_second=_rate(found, ttft, tpot, osl),
+    )
+
+
+def _drafting(run: Circumstances, spec: ModelSpec) -> Drafting | None:
+    """By the model's own blocks for multi-token prediction; prompts are random tokens."""
+    if not run.drafted_tokens:
+        return None
+    return Drafting(
+        method="mtp",
+        depth=run.drafted_tokens,
+        verified=run.drafted_tokens + 1,
+        branches=1,
+        acceptance=_RANDOM_PROMPTS,
+        drafter=mtp_drafter(spec),
+        layout=run.layout,
     )
 
 

@@ -29,6 +29,10 @@ class Recipe(NamedTuple):
 
 
 _NONE: Final = Recipe()
+_MTP_TOKENS: Final = 3
+_ALL_GPUS: Final = 8
+_LONG_PROMPT: Final = 8192
+_FEW, _MANY = 4, 64  # clients without drafts at most
 _DEEPSEEK_B200: Final = {
     8: Recipe(0.82, 128, 32768, None, "fp8"),  # dsr1_fp8_b200.sh, TP=8
     4: Recipe(0.95, 32, 8192, None, "fp8"),  # the same, TP=4
@@ -66,3 +70,38 @@ def vllm_recipe(model: str, gpu: str, version: str) -> Recipe:
     if gpu.startswith("H200"):
         return Recipe(0.95)  # minimaxm2.5_fp8_h200.sh
     return Recipe(0.90, 256)  # minimaxm2.5_fp8_h100.sh
+
+
+def tensorrt_llm_drafted(version: str, measured: str | None, data_parallel_size: int) -> int:
+    """Tokens that a DeepSeek-R1 server under TensorRT-LLM drafted by MTP.
+
+    The recipes that draft (``dsr1_*_trt_mtp.sh``: three tokens, one under attention data
+    parallelism) came with bf3456727 (pull 392, runs of 14 January 2026, on 1.1.0rc2.post2), and
+    have had an image of their own, 1.2.0rc6.post3, since February (pulls 594 and 642;
+    ``.github/configs/nvidia-master.yaml``).
+    """
+    drafts = version == "1.2.0rc6.post3" or (
+        version == "1.1.0rc2.post2" and measured == "2026-01-14"
+    )
+    if not drafts:
+        return 0
+    return 1 if data_parallel_size > 1 else _MTP_TOKENS
+
+
+def sglang_drafted(
+    model: str, measured: str | None, tp: int, concurrency: int, input_tokens: int
+) -> int:
+    """Tokens that an SGLang server of an FP8 checkpoint on B200 drafted by MTP.
+
+    Runs of Qwen3.5 of 20 March 2026 came with the recipe that drafts (35d4bb367, pull 898). On 25
+    March (12ba0ae07, pull 943) DeepSeek-R1 ran both ways, on eight GPUs without drafts with at most
+    64 clients, or 4 of prompts of 8192 (``nvidia-master.yaml``); who drafted below cannot be told,
+    and is taken not to have.
+    """
+    name = model.lower()
+    if "qwen3.5" in name and measured == "2026-03-20":
+        return _MTP_TOKENS
+    if "deepseek" in name and measured == "2026-03-25" and tp == _ALL_GPUS:
+        most = _FEW if input_tokens == _LONG_PROMPT else _MANY
+        return _MTP_TOKENS if concurrency > most else 0
+    return 0
