@@ -26,6 +26,7 @@ LADDER = (
     {"serving"},
     {"calibrating", "objectives", "comparing"},
     {"regimes", "planning"},
+    {"lookup"},
     {"validation"},
     {"reports"},
     {"web"},

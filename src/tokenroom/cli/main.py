@@ -52,6 +52,14 @@ COMMANDS: Final = {
         "tokenroom.cli.plan",
         "Which deployments of MODEL hold a demand, the cheapest first, and how to start them.",
     ),
+    "recipe": (
+        "tokenroom.cli.recipe",
+        "max_model_len, max_num_seqs and the token budget for MODEL on a GPU, step by step.",
+    ),
+    "table": (
+        "tokenroom.cli.table",
+        "Look-up tables of weights, KV cache, concurrency and GPUs for any models.",
+    ),
     "calibrate": (
         "tokenroom.cli.calibrate",
         "Fit the model of speed to this machine's own benchmarks.",

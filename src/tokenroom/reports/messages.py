@@ -21,6 +21,7 @@ from tokenroom.reports.device_messages import DEVICE_MESSAGES
 from tokenroom.reports.engine_messages import ENGINE_MESSAGES
 from tokenroom.reports.fit_messages import FIT_MESSAGES
 from tokenroom.reports.fleet_messages import FLEET_MESSAGES
+from tokenroom.reports.lookup_messages import LOOKUP_MESSAGES
 from tokenroom.reports.plan_messages import PLAN_MESSAGES
 from tokenroom.reports.serve_messages import SERVE_MESSAGES
 from tokenroom.reports.simulation_messages import SIMULATION_MESSAGES
@@ -62,6 +63,7 @@ class Language(StrEnum):
 
 MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     **FIT_MESSAGES,
+    **LOOKUP_MESSAGES,
     **PLAN_MESSAGES,
     **SERVE_MESSAGES,
     **SPEED_MESSAGES,

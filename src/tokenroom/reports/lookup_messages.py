@@ -1,0 +1,118 @@
+"""Sentences and labels of ``table`` and ``recipe``, in English and in Chinese, by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+LOOKUP_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
+    # key: (English, Chinese)
+    "table.title.params": (
+        "Parameters, and weights in GB (10^9 bytes) by layout",
+        "参数量，以及各种存储方式下的权重（GB，10^9 字节）",
+    ),
+    "table.title.kv": (
+        "KV cache in GiB of requests at once, by their number and length; {kv_dtype}",
+        "并发请求的 KV 缓存（GiB），按请求数与长度；{kv_dtype}",
+    ),
+    "table.title.concurrency": (
+        "Requests of {tokens} tokens at once under {engine}: on the fewest GPUs that start, and on "
+        "twice as many; GiB a GPU",
+        "{engine} 下同时可容纳的 {tokens} token 请求数：能启动的最少 GPU 与其两倍；"
+        "单位为每块 GPU 的 GiB",
+    ),
+    "table.title.gpus-for-users": (
+        "GPUs by users under {engine}: {input} tokens in, {output} out{think}; "
+        "{promises} on average, by the closed form",
+        "{engine} 下各用户数所需 GPU：输入 {input}、输出 {output} 个 token{think}；"
+        "平均 {promises}，按闭式解",
+    ),
+    "table.title.reference": (
+        "The fewest GPUs that start, and the fewest that run {requests} requests of {tokens} "
+        "tokens at once, under {engine}",
+        "{engine} 下能启动的最少 GPU，以及能同时运行 {requests} 个 {tokens} token 请求的最少 GPU",
+    ),
+    "table.think": (", thinking {time} between requests", "，请求之间思考 {time}"),
+    "table.column.model": ("Model", "模型"),
+    "table.column.gpu": ("GPU", "GPU"),
+    "table.column.gpus": ("GPUs", "GPU 数"),
+    "table.column.batch": ("Requests", "请求数"),
+    "table.column.parameters": ("Parameters", "参数量"),
+    "table.column.active": ("Active", "激活参数"),
+    "table.column.weights": ("Weights", "权重"),
+    "table.column.pool": ("KV pool", "KV 池"),
+    "table.column.request": ("A request", "单个请求"),
+    "table.column.held": ("Held", "可容纳"),
+    "table.column.running": ("Run at once", "同时运行"),
+    "table.column.least": ("Fewest GPUs", "最少 GPU"),
+    "table.column.least_running": ("run", "运行"),
+    "table.column.enough": ("Enough GPUs", "足够的 GPU"),
+    "table.column.enough_running": ("run", "运行"),
+    "table.column.command": ("Command", "启动命令"),
+    "table.heat.users": ("users", "用户数"),
+    "table.heat.lengths": ("tokens of a request", "每个请求的 token 数"),
+    "table.written": ("Wrote {file}", "已写入 {file}"),
+    "recipe.title": ("Settings for {lengths}", "面向 {lengths} 的配置"),
+    "recipe.of.trace": (
+        "{count} requests of {name}: {input} tokens in and {output} out on average",
+        "{name} 的 {count} 个请求：平均输入 {input}、输出 {output} 个 token",
+    ),
+    "recipe.of.length": (
+        "requests of which 95% keep within {tokens} tokens",
+        "95% 不超过 {tokens} 个 token 的请求",
+    ),
+    "recipe.p95": (
+        "95% of the requests keep within {tokens} tokens, prompt and answer together.",
+        "95% 的请求（提示加回答）不超过 {tokens} 个 token。",
+    ),
+    "recipe.length": (
+        "A fifth more, rounded up to a multiple of 128: max_model_len {tokens}.",
+        "加 20% 余量并向上取整到 128 的倍数：max_model_len {tokens}。",
+    ),
+    "recipe.length_cut": (
+        "A fifth more would exceed what the model was made for: max_model_len {tokens}.",
+        "加 20% 余量会超出模型支持的长度：max_model_len {tokens}。",
+    ),
+    "recipe.request": (
+        "A request of that length holds {request_bytes} of KV cache on each GPU.",
+        "这样长的一个请求在每块 GPU 上占用 {request_bytes} 的 KV 缓存。",
+    ),
+    "recipe.ceiling": (
+        "The pool of {tokens} tokens ({pool_bytes} a GPU) holds {requests} of them: the ceiling.",
+        "{tokens} 个 token 的池（每块 GPU {pool_bytes}）可容纳 {requests} 个：这是并发上限。",
+    ),
+    "recipe.waterline": (
+        "80% of them: {requests} at once.",
+        "取 80% 水位：同时 {requests} 个。",
+    ),
+    "recipe.batch": (
+        "A token takes {tpot} at most on average with up to {requests} at once.",
+        "平均每个 token 不超过 {tpot} 时，最多可同时运行 {requests} 个。",
+    ),
+    "recipe.batch_none": (
+        "Not even one request alone has its tokens within {tpot} on average; the promise is out of "
+        "reach on these GPUs.",
+        "即使单个请求，平均每个 token 也超过 {tpot}；这些 GPU 达不到该要求。",
+    ),
+    "recipe.seqs": (
+        "The least of these: max_num_seqs {requests}.",
+        "取其最小：max_num_seqs {requests}。",
+    ),
+    "recipe.budget": (
+        "A step of {tokens} tokens beside {requests} decoding requests takes {time}: the pause "
+        "that a prompt makes for the others.",
+        "在 {requests} 个解码请求旁处理 {tokens} 个 token 的一步用时 {time}："
+        "这是一个提示给其他请求带来的停顿。",
+    ),
+    "recipe.budget_long": (
+        "That is longer than {count} promised tokens, and smaller steps are not possible here.",
+        "这超过了 {count} 个 token 的承诺时间，而这里无法再减小步长。",
+    ),
+    "recipe.speed": (
+        "{clients} clients with requests of {input} tokens in and {output} out then see a TTFT of "
+        "{ttft} and a TPOT of {tpot} on average, {tokens} tokens/s in all.",
+        "此时 {clients} 个客户端（输入 {input}、输出 {output} 个 token）平均 TTFT {ttft}、"
+        "TPOT {tpot}，合计每秒 {tokens} 个 token。",
+    ),
+    "recipe.start": ("Start it with:", "启动命令："),
+}
