@@ -94,6 +94,35 @@ def test_files_of_deployments(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert varied["interval"] is None
 
 
+def test_fleets_are_compared_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = file_of(tmp_path, "one", "deployment: llama-3-8b --gpu a100 --context 4k\nreplicas: 2\n")
+    apart = file_of(
+        tmp_path,
+        "apart",
+        "name: long and short apart\n"
+        "pools:\n"
+        "- {name: short, deployment: llama-3-8b --gpu a100 --context 4k, max_prompt: 400}\n"
+        "- {name: long, deployment: llama-3-8b --gpu a100 --context 4k}\n",
+    )
+    mixed = "poisson:rate=4,input=uniform(100,1000),output=20,requests=20"
+    words = (one, apart, "--workload", mixed, *ONE)
+    out = " ".join(asked(capsys, *words)[0].split())
+    assert (
+        "B long and short apart: short: 1 x (meta-llama/Meta-Llama-3-8B on 1 x NVIDIA A100" in out
+    )
+    found = read(capsys, *words)
+    assert [pool["name"] for pool in found["deployments"][1]["pools"]] == ["short", "long"]
+    assert [pool["replicas"] for pool in found["deployments"][0]["pools"]] == [2]
+    hours = [item["means"]["gpu_hours"]["value"] for item in found["deployments"]]
+    assert hours[0] == pytest.approx(hours[1], rel=0.05)
+    few = (*MODEL, "--workload", SMALL, *ONE, "--vary", "replicas=1,3")
+    found = read(capsys, *few)
+    hours = [item["means"]["gpu_hours"]["value"] for item in found["deployments"]]
+    assert hours[1] == pytest.approx(3 * hours[0], rel=0.05)
+    _, err = asked(capsys, one, apart, *LANES, "--workload", SMALL, code=2)
+    assert "long and short apart has several pools; write its variations as files" in err
+
+
 def test_a_trace_has_no_intervals_and_it_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,11 +186,18 @@ def test_what_does_not_start_is_told_and_the_others_are_compared(
     assert "gpu t4 does not start:" in out
     assert "Differences to gpu a100" in out
     found = read(capsys, *words, "--vary", "gpu=t4,a100", code=1)
-    assert found["deployments"][0]["verdict"] == "does_not_fit"
+    assert found["deployments"][0]["starts"] is False
+    assert found["deployments"][0]["pools"][0]["verdict"] == "does_not_fit"
     assert found["deployments"][0]["reason"]
     assert found["baseline"] == "gpu a100"
     out = " ".join(asked(capsys, *words, "--vary", "gpu=t4,a100", code=1)[0].split())
     assert "Fewer than two deployments start" in out
+    refused = (*MODEL, "--vary", "block-size=16,1,32", "--workload", SMALL, *ONE)
+    out = " ".join(asked(capsys, *refused, code=1)[0].split())
+    assert "block-size 1 does not start: no attention backend of vLLM" in out
+    found = read(capsys, *refused, code=1)
+    assert [item["starts"] for item in found["deployments"]] == [True, False, True]
+    assert found["deployments"][1]["pools"] == []
 
 
 def test_what_falls_behind_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,6 +224,13 @@ def test_names_of_what_is_varied(
         item["runs"][0]["figures"]["prefix_hit_rate"] is not None for item in found["deployments"]
     ]
     assert rates == settings
+
+
+def test_a_variation_may_leave_an_option_out(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*MODEL, "--vary", "scheduler=default,static", "--workload", SMALL, *ONE)
+    found = read(capsys, *words)
+    slower = found["deployments"][1]["differences"]["ttft_mean_seconds"]
+    assert slower["low"] > 0
 
 
 @pytest.mark.parametrize(
@@ -221,14 +264,7 @@ def test_options_beside_files_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = file_of(tmp_path, "one", "deployment: llama-3-8b --gpu a100\n")
-    pools = file_of(
-        tmp_path,
-        "pools",
-        "pools:\n- {name: a, deployment: llama-3-8b --gpu a100, replicas: 2}\n",
-    )
     _, err = asked(capsys, one, one, "--kv", "fp8", "--workload", SMALL, code=2)
     assert "--kv is of one deployment, and files describe them" in err
-    _, err = asked(capsys, one, pools, "--workload", SMALL, code=2)
-    assert "pools.yaml describes several engines" in err
     _, err = asked(capsys, one, str(tmp_path / "none.yaml"), "--workload", SMALL, code=2)
     assert "none.yaml" in err

@@ -27,7 +27,7 @@ WORKLOAD = DrawnSource(description="poisson:rate=4,input=300,output=20,requests=
 @cache
 def subject(name: str, **settings: Any) -> Subject:
     result = fit("llama-3-8b", "a100", context=4096, **settings)
-    return Subject(name=name, deployment=ServedDeployment(fit=result, price_per_gpu_hour=2.0))
+    return Subject(name=name, servers=ServedDeployment(fit=result, price_per_gpu_hour=2.0))
 
 
 def both() -> tuple[Subject, Subject]:
@@ -60,8 +60,10 @@ def test_each_draw_is_served_by_all_and_differences_are_paired() -> None:
 
 
 def test_figures_are_those_of_a_run() -> None:
-    answer = serve(ServingQuestion(deployment=subject("many").deployment, workload=WORKLOAD))
-    run = subject("many").deployment.run()
+    servers = subject("many").servers
+    assert servers is not None
+    answer = serve(ServingQuestion(servers=servers, workload=WORKLOAD))
+    run = servers.run()
     for _ in run.serve(WORKLOAD.served(run.engine.block_tokens).arrivals):
         pass
     metrics = run.outcome().metrics
@@ -100,7 +102,7 @@ def test_a_trace_is_served_once_and_has_no_intervals(tmp_path: Path) -> None:
 
 
 def test_a_deployment_that_does_not_start_serves_nothing() -> None:
-    large = Subject(name="large", deployment=ServedDeployment(fit=fit("llama-3.1-70b", "a100")))
+    large = Subject(name="large", servers=ServedDeployment(fit=fit("llama-3.1-70b", "a100")))
     found = compare((large, *both()), WORKLOAD, Inline(), workers=1, seeds=1)
     assert [item.name for item in found.compared] == ["many", "one by one"]
     assert found.answers["large"] == {}
@@ -129,10 +131,10 @@ def seed_of(question: ServingQuestion) -> int | None:
 
 
 def test_a_lost_run_is_named_and_its_draw_left_out() -> None:
-    alone = subject("one by one", max_num_seqs=1).deployment
+    alone = subject("one by one", max_num_seqs=1).servers
 
     def lost(question: ServingQuestion) -> bool:
-        return question.deployment is alone and seed_of(question) == 1
+        return question.servers is alone and seed_of(question) == 1
 
     found = compared(Ending(lost, WorkerLostError()))
     reason = "its worker ended 2 times, killed or out of memory"

@@ -20,14 +20,11 @@ from tokenroom.cli.options import (
     promise_options,
     say_written,
 )
-from tokenroom.cli.served_deployment import (
-    SERVED_SECTIONS,
-    parsed_words,
-    served_deployment,
-    served_deployment_options,
-    written_deployment,
-)
+from tokenroom.cli.served_deployment import SERVED_SECTIONS
+from tokenroom.cli.served_fleet import FLEET_SECTION, servers_options
 from tokenroom.cli.served_workload import WORKLOAD_SECTION, workload_options, workload_source
+from tokenroom.cli.subjects import are_files, subjects
+from tokenroom.cli.variations import VARIED_OPTIONS
 from tokenroom.errors import ComparisonError
 from tokenroom.reports.messages import Language, message, printable
 
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
 
 _INTERRUPTED: Final = 128 + 2
 _SEEDS: Final = 10
-_OPTIONS: Final = tuple(str(option.name) for option in written_deployment.params)
 
 
 class _CompareCommand(SectionedCommand):
@@ -48,6 +44,7 @@ class _CompareCommand(SectionedCommand):
         "Workload": WORKLOAD_SECTION,
         "Work": ("jobs", "ray_address", "store_folder"),
         **SERVED_SECTIONS,
+        "Servers": FLEET_SECTION,
     }
 
 
@@ -58,7 +55,7 @@ class _CompareCommand(SectionedCommand):
     epilog="As in: tokenroom compare one.yaml two.yaml --trace trace.csv; tokenroom compare "
     "llama-3.1-8b --gpu h100 --vary block-size=16,64 --workload chat:rate=5",
 )
-@served_deployment_options
+@servers_options
 @workload_options
 @promise_options
 @click.option(
@@ -129,7 +126,11 @@ def command(
     workload = workload_source(options)
     limits = _limits(options)
     seeds = _seeds(options)
-    subjects = tuple(_subjects(context, words, options, language))
+    if are_files(words):
+        _check_files_alone(context)
+    compared = tuple(subjects(words, options, options["varied"], language))
+    if all(subject.problem is not None for subject in compared):
+        raise ComparisonError(f"{compared[0].name}: {compared[0].problem}")
     if options["csv_file"] is not None:
         from tokenroom.reports.comparison_file import check_comparison_file
 
@@ -138,7 +139,7 @@ def command(
         from tokenroom.reports.plots import check_plot_file
 
         check_plot_file(options["plot"])
-    found = _compared(subjects, workload, limits, seeds, options, language)
+    found = _compared(compared, workload, limits, seeds, options, language)
     if options["csv_file"] is not None:
         from tokenroom.reports.comparison_file import write_comparison
 
@@ -161,7 +162,7 @@ def command(
         print_comparison(console(), found, language)
     if found.interrupted:
         return _INTERRUPTED
-    return 0 if len(found.compared) == len(subjects) and not found.problems else 1
+    return 0 if len(found.compared) == len(compared) and not found.problems else 1
 
 
 def _limits(options: dict[str, Any]) -> LatencyLimits | None:
@@ -181,65 +182,19 @@ def _seeds(options: dict[str, Any]) -> int:
     return _SEEDS if seeds is None else seeds
 
 
-def _subjects(
-    context: click.Context, words: tuple[str, ...], options: dict[str, Any], language: Language
-) -> Iterator[Subject]:
-    """The deployments that files describe, or variations of one."""
-    from tokenroom.cli.variations import variations
-    from tokenroom.comparing.comparison import Subject
-
-    named: list[tuple[str | None, tuple[str, ...], dict[str, Any]]] = []
-    if _are_files(words):
-        for name in _OPTIONS:
-            if (
-                name != "words"
-                and context.get_parameter_source(name) is not ParameterSource.DEFAULT
-            ):
-                option = next(item for item in context.command.params if item.name == name)
-                raise ComparisonError(
-                    f"{option.opts[0]} is of one deployment, and files describe them; write it "
-                    "there, or vary it (--vary)"
-                )
-        named.extend(_described(words))
-    else:
-        named.append((None, words, {name: options[name] for name in _OPTIONS if name != "words"}))
-    if len(named) == 1 and not options["varied"]:
-        raise ComparisonError(
-            "one deployment is given; name two files or more, or vary it, as in: tokenroom compare "
-            "llama-3.1-8b --gpu h100 --vary block-size=16,64 --workload chat:rate=5"
-        )
-    for title, own_words, own in named:
-        for variation in variations(own, options["varied"]):
-            parts = [part for part in (title, variation.name) if part]
-            deployment = served_deployment(own_words, variation.options, language, verb="compare")
-            yield Subject(name=", ".join(parts), deployment=deployment)
-
-
-def _are_files(words: Sequence[str]) -> bool:
-    """Whether words are files of deployments, and no model or command."""
-    return bool(words) and all(word.endswith((".yaml", ".yml")) for word in words)
-
-
-def _described(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...], dict[str, Any]]]:
-    """The deployment of each file: what it is called, its words, and its options."""
-    from tokenroom.serving.fleet_file import read_fleet_file
-
-    stems = [Path(word).stem for word in words]
-    for word, stem in zip(words, stems, strict=True):
-        fleet = read_fleet_file(Path(word))
-        if fleet.single is None:
+def _check_files_alone(context: click.Context) -> None:
+    """Refuse options of a deployment beside files, which have their own."""
+    for option in context.command.params:
+        given = context.get_parameter_source(str(option.name))
+        if option.name in VARIED_OPTIONS and given is not ParameterSource.DEFAULT:
             raise ComparisonError(
-                f"{word} describes several engines; fleets are not compared, give one deployment"
+                f"{option.opts[0]} is of one deployment, and files describe them; write it there, "
+                "or vary it (--vary)"
             )
-        own = parsed_words(fleet.single.deployment)
-        if fleet.single.price_per_gpu_hour is not None:
-            own["price"] = fleet.single.price_per_gpu_hour
-        title = fleet.name or (stem if stems.count(stem) == 1 else word)
-        yield title, own.pop("words"), own
 
 
 def _compared(
-    subjects: Sequence[Subject],
+    compared: Sequence[Subject],
     workload: WorkloadSource,
     limits: LatencyLimits | None,
     seeds: int,
@@ -251,14 +206,14 @@ def _compared(
     from tokenroom.execution.workers import workers
     from tokenroom.serving.workloads.source import DrawnSource
 
-    runs = len(subjects) * (seeds if isinstance(workload, DrawnSource) else 1)
+    runs = len(compared) * (seeds if isinstance(workload, DrawnSource) else 1)
     with ExitStack() as stack:
         store = None
         if options["store_folder"] is not None:
             store = stack.enter_context(closing(Store(options["store_folder"])))
         executor, count = stack.enter_context(workers(options["jobs"], options["ray_address"]))
         return compare(
-            subjects,
+            compared,
             workload,
             executor,
             workers=count,

@@ -29,13 +29,18 @@ FLEET_SECTION: Final = ("replicas", "router", "fleet_file")
 
 def served_fleet_options(command: Command) -> Command:
     """The words and options that :func:`served_fleet` reads."""
+    command = click.option(
+        "--fleet",
+        "fleet_file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="A YAML or JSON file of several pools of servers, instead of MODEL and options.",
+    )(command)
+    return servers_options(command)
+
+
+def servers_options(command: Command) -> Command:
+    """The same without the file: a deployment, and how many of it there are."""
     for decorate in (
-        click.option(
-            "--fleet",
-            "fleet_file",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="A YAML or JSON file of several pools of servers, instead of MODEL and options.",
-        ),
         click.option(
             "--router",
             type=click.Choice(POLICIES),

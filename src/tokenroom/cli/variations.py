@@ -9,15 +9,28 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from tokenroom.cli.served_deployment import written_deployment
+from tokenroom.cli.served_fleet import servers_options
 from tokenroom.errors import ComparisonError, shown
 
 _SWITCH: Final = {"on": True, "off": False, "true": True, "false": False, "yes": True, "no": False}
+_DEFAULT: Final = "default"
 _ALIASES: Final = {"chunk-size": "max-num-batched-tokens"}
 _OF_THE_WHOLE: Final = ("from", "service", "set", "gpu-file", "offline", "hub-timeout")
+
+
+@click.command("servers", add_help_option=False)
+@servers_options
+def _written(**parameters: Any) -> None:
+    """What knows the options of servers; it is never run."""
+
+
+VARIED_OPTIONS: Final = tuple(
+    str(option.name) for option in _written.params if option.name != "words"
+)
+"""Parameters that a variation is made of."""
 _OPTIONS: Final[Mapping[str, click.Parameter]] = {
     name.removeprefix("--"): option
-    for option in written_deployment.params
+    for option in _written.params
     for name in option.opts
     if name.startswith("--") and name.removeprefix("--") not in _OF_THE_WHOLE
 }
@@ -40,7 +53,8 @@ def variations(options: Mapping[str, Any], texts: Sequence[str]) -> Iterator[Var
     """Every combination of the values that the texts list, the first of each first.
 
     A name is an option of the deployment (``block-size``, ``gpu``, ``kv``), ``prefix-caching`` or
-    ``chunk-size``, which engines have by different names, or a setting of the engine's own.
+    ``chunk-size``, which engines have by different names, or a setting of the engine's own. The
+    value ``default`` leaves an option out.
 
     Args:
         options: Of the deployment that is varied.
@@ -79,7 +93,9 @@ def _parsed(text: str) -> tuple[str, tuple[str, ...]]:
 def _change(options: dict[str, Any], name: str, value: str) -> None:
     """Replace an option by a value as it is written."""
     option = _OPTIONS.get(_ALIASES.get(name, name))
-    if name == "prefix-caching":
+    if value == _DEFAULT and option is not None:
+        options[str(option.name)] = None
+    elif name == "prefix-caching":
         engine = (options["engine"] or "vllm").partition("@")[0].strip().lower()
         if engine == "sglang":  # its setting says the opposite
             _assign(options, "disable_radix_cache", not _switch(name, value))
@@ -88,11 +104,9 @@ def _change(options: dict[str, Any], name: str, value: str) -> None:
     elif option is None:
         _assign(options, name.replace("-", "_"), _SWITCH.get(value.lower(), value))
     else:
-        assert option.name is not None
-        if getattr(option, "is_flag", False):
-            options[option.name] = _switch(name, value)
-        else:
-            options[option.name] = _converted(option, name, value)
+        flag = getattr(option, "is_flag", False)
+        written = _switch(name, value) if flag else _converted(option, name, value)
+        options[str(option.name)] = written
 
 
 def _assign(options: dict[str, Any], setting: str, value: Any) -> None:

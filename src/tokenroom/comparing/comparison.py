@@ -14,6 +14,7 @@ from tokenroom.execution.store import Store
 from tokenroom.execution.tasks import Outcome, Task, run_tasks
 from tokenroom.serving.metrics import LatencyLimits
 from tokenroom.serving.served_deployment import ServedDeployment
+from tokenroom.serving.served_fleet import ServedFleet
 from tokenroom.serving.workloads.source import DrawnSource, WorkloadSource
 
 Answer = Mapping[str, Any]
@@ -25,16 +26,19 @@ class Subject:
 
     Attributes:
         name: What it is called; no two have one name.
-        deployment: The deployment; one that does not start serves nothing and is only told of.
+        servers: The deployment, or the fleet; what does not start serves nothing and is only told
+            of.
+        problem: Why the engine refuses its settings, where it does; ``servers`` is None then.
     """
 
     name: str
-    deployment: ServedDeployment
+    servers: ServedDeployment | ServedFleet | None = None
+    problem: str | None = None
 
     @property
     def starts(self) -> bool:
         """Whether the engine would start."""
-        return self.deployment.fit.plan.refusal is None
+        return self.servers is not None and self.servers.refused is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +190,7 @@ def _drawn(workload: WorkloadSource, seeds: int) -> dict[int | None, WorkloadSou
 def _task(
     subject: Subject, seed: int | None, workload: WorkloadSource, limits: LatencyLimits | None
 ) -> Task:
-    question = ServingQuestion(deployment=subject.deployment, workload=workload, limits=limits)
+    assert subject.servers is not None
+    question = ServingQuestion(servers=subject.servers, workload=workload, limits=limits)
     name = subject.name if seed is None else f"{subject.name}, seed {seed}"
     return Task(name=name, function=serve, question=question, identity=question.identity)

@@ -8,20 +8,21 @@ from typing import Any
 from tokenroom.comparing.figures import figures_of
 from tokenroom.serving.metrics import LatencyLimits
 from tokenroom.serving.served_deployment import ServedDeployment
+from tokenroom.serving.served_fleet import ServedFleet
 from tokenroom.serving.workloads.source import WorkloadSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingQuestion:
-    """What becomes of a workload that a deployment serves.
+    """What becomes of a workload that a deployment or a fleet serves.
 
     Attributes:
-        deployment: What serves.
+        servers: What serves.
         workload: What is served, its seed included.
         limits: What requests are promised; None for nothing.
     """
 
-    deployment: ServedDeployment
+    servers: ServedDeployment | ServedFleet
     workload: WorkloadSource
     limits: LatencyLimits | None = None
 
@@ -32,7 +33,7 @@ class ServingQuestion:
             WorkloadError: The workload cannot be read.
         """
         return {
-            "deployment": self.deployment.identity(),
+            "servers": self.servers.identity(),
             "workload": self.workload.identity(),
             "limits": self.limits,
         }
@@ -44,7 +45,7 @@ def serve(question: ServingQuestion) -> dict[str, Any]:
     Raises:
         TokenroomError: The deployment is not simulated, or the workload cannot be read.
     """
-    run = question.deployment.run(question.limits)
+    run = question.servers.run(question.limits)
     served = question.workload.served(run.engine.block_tokens)
     for _ in run.serve(served.arrivals, waits_for_answers=served.waits_for_answers):
         pass

@@ -7,14 +7,17 @@ major number. Times are seconds, shares 0 to 1, prices USD.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any, Final
 
 from tokenroom.comparing.comparison import Comparison, Subject
 from tokenroom.comparing.differences import Mean
 from tokenroom.comparing.figures import FIGURES
-from tokenroom.reports.messages import Language, notice_text, refusal_text
+from tokenroom.reports.comparison_text import notices_of, refused_because
+from tokenroom.reports.messages import Language
 from tokenroom.reports.speed_json import subject_json
+from tokenroom.serving.served_deployment import ServedDeployment
 
 SCHEMA_VERSION: Final = "1.0"
 
@@ -48,13 +51,6 @@ def comparison_json(found: Comparison, language: Language) -> dict[str, Any]:
 def _subject(
     found: Comparison, subject: Subject, base: Subject | None, language: Language
 ) -> dict[str, Any]:
-    fit = subject.deployment.fit
-    refusal = fit.plan.refusal
-    told = {
-        key: value
-        for key, value in subject_json(fit, SCHEMA_VERSION).items()
-        if key != "schema_version"
-    }
     done = subject.starts and bool(found.complete_seeds)
     means = {
         figure.key: _mean(found.mean(subject, figure.key)) if done else None for figure in FIGURES
@@ -66,13 +62,29 @@ def _subject(
     )
     return {
         "name": subject.name,
-        **told,
-        "reason": None if refusal is None else refusal_text(refusal, language),
+        "starts": subject.starts,
+        "reason": refused_because(subject, language),
+        "pools": list(_pools(subject)),
         "runs": [{"seed": seed, **answer} for seed, answer in found.answers[subject.name].items()],
         "means": means,
         "differences": differences,
-        "warnings": [notice_text(notice, language) for notice in fit.notices],
+        "warnings": notices_of(subject, language),
     }
+
+
+def _pools(subject: Subject) -> Iterator[dict[str, Any]]:
+    """What serves: engine, model and hardware of each pool's servers, and how many they are."""
+    servers = subject.servers
+    if servers is None:
+        return
+    pools = (None,) if isinstance(servers, ServedDeployment) else servers.description.pools
+    for pool, fit in zip(pools, servers.fits, strict=True):
+        told = subject_json(fit, SCHEMA_VERSION)
+        yield {
+            "name": None if pool is None else pool.name,
+            "replicas": 1 if pool is None else pool.replicas,
+            **{key: told[key] for key in ("verdict", "engine", "model", "hardware")},
+        }
 
 
 def _mean(mean: Mean | None) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tokenroom.comparing.comparison import Comparison
+from tokenroom.comparing.comparison import Comparison, Subject
 from tokenroom.comparing.differences import Mean
 from tokenroom.comparing.figures import FIGURES, Figure, Unit
 from tokenroom.reports.console import Paragraph, print_trimmed
@@ -13,6 +13,7 @@ from tokenroom.reports.fit_text import fit_title
 from tokenroom.reports.messages import Language, message, notice_text, printable, refusal_text
 from tokenroom.reports.simulation_text import limits_text
 from tokenroom.reports.workload_text import print_warnings
+from tokenroom.serving.served_deployment import ServedDeployment
 from tokenroom.units import format_figure, format_seconds
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _letters(number: int) -> str:
 
 def _legend(found: Comparison, heads: dict[str, str], language: Language) -> Iterator[str]:
     """What each deployment is; what they all are stands above."""
-    titles = [fit_title(subject.deployment.fit, language) for subject in found.subjects]
+    titles = ["; ".join(servers_titles(subject, language)) for subject in found.subjects]
     alike = len(set(titles)) == 1
     if alike:
         yield titles[0]
@@ -90,16 +91,39 @@ def _legend(found: Comparison, heads: dict[str, str], language: Language) -> Ite
         name, head = printable(subject.name), heads[subject.name]
         called = name if head == name else f"{head}  {name}"
         if not alike:
-            yield f"{called}: {title}"
+            yield f"{called}: {title}" if title else called
         elif head != name:
             yield called
 
 
+def servers_titles(subject: Subject, language: Language) -> Iterator[str]:
+    """What serves: a line for each pool of a fleet, one for a single deployment."""
+    if isinstance(subject.servers, ServedDeployment):
+        yield fit_title(subject.servers.fit, language)
+    elif subject.servers is not None:
+        pools = subject.servers.description.pools
+        for pool, fit in zip(pools, subject.servers.fits, strict=True):
+            title = fit_title(fit, language)
+            line = message("fleet.servers", language, servers=pool.replicas, title=title)
+            if len(pools) > 1:
+                name = printable(pool.name)
+                line = message(f"fleet.{pool.role}", language, name=name, line=line)
+            yield line
+
+
+def refused_because(subject: Subject, language: Language) -> str | None:
+    """Why it does not start; None when it does."""
+    if subject.servers is None:
+        return subject.problem
+    refused = subject.servers.refused
+    if refused is None or refused.plan.refusal is None:
+        return None
+    return refusal_text(refused.plan.refusal, language)
+
+
 def _troubles(found: Comparison, language: Language) -> Iterator[str]:
     for subject in found.subjects:
-        refusal = subject.deployment.fit.plan.refusal
-        if refusal is not None:
-            reason = refusal_text(refusal, language)
+        if (reason := refused_because(subject, language)) is not None:
             name = printable(subject.name)
             yield message("compare.does_not_start", language, name=name, reason=reason)
     if len(found.compared) < 2:
@@ -119,13 +143,20 @@ def _warnings(found: Comparison, heads: dict[str, str], language: Language) -> l
     """What the fits have to say, each sentence once, with whom it is of."""
     of: dict[str, list[str]] = {}
     for subject in found.subjects:
-        for notice in subject.deployment.fit.notices:
-            of.setdefault(notice_text(notice, language), []).append(heads[subject.name])
+        for text in notices_of(subject, language):
+            of.setdefault(text, []).append(heads[subject.name])
     everyone = len(found.subjects)
     return [
         text if len(names) == everyone else f"{', '.join(names)}: {text}"
         for text, names in of.items()
     ]
+
+
+def notices_of(subject: Subject, language: Language) -> list[str]:
+    """What the fits have to say, as sentences."""
+    fits = () if subject.servers is None else subject.servers.fits
+    told = (notice_text(notice, language) for fit in fits for notice in fit.notices)
+    return list(dict.fromkeys(told))
 
 
 def _print_means(

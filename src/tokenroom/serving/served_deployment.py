@@ -29,6 +29,16 @@ class ServedDeployment:
     factors: Factors = UNCALIBRATED
     price_per_gpu_hour: float | None = None
 
+    @property
+    def fits(self) -> tuple[FitResult, ...]:
+        """The deployment, as the only one of a fleet."""
+        return (self.fit,)
+
+    @property
+    def refused(self) -> FitResult | None:
+        """The deployment if it does not start, None when it does."""
+        return None if self.fit.plan.refusal is None else self.fit
+
     def run(self, limits: LatencyLimits | None = None) -> Run:
         """One run of it.
 

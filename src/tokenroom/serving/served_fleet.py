@@ -27,9 +27,14 @@ class ServedFleet:
     deployments: tuple[ServedDeployment, ...]
 
     @property
+    def fits(self) -> tuple[FitResult, ...]:
+        """The deployment of each pool's servers."""
+        return tuple(one.fit for one in self.deployments)
+
+    @property
     def refused(self) -> FitResult | None:
         """The first deployment that does not start, None when all do."""
-        return next((one.fit for one in self.deployments if one.fit.plan.refusal is not None), None)
+        return next((fit for fit in self.fits if fit.plan.refusal is not None), None)
 
     def run(self, limits: LatencyLimits | None = None) -> Run:
         """One run of it.
