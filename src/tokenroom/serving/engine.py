@@ -10,9 +10,11 @@ from typing import NamedTuple, Protocol
 from tokenroom.errors import WorkloadError, shown
 from tokenroom.serving.record import Refusal, RequestRecord, StepRecord
 from tokenroom.serving.request import Request
-from tokenroom.serving.scheduler import Scheduler, StepPlan
+from tokenroom.serving.scheduler import ReceivesKv, Scheduler, SendsKv, StepPlan
 from tokenroom.serving.sequence import Sequence
 
+Fetch = Callable[[int, int], object]
+"""Hears which request has been given blocks for KV that is to come, and how many to fill."""
 StepSeconds = Callable[[StepPlan], float]
 """How long a step takes that runs as planned."""
 
@@ -105,14 +107,22 @@ class Engine:
         number: Which engine of its server it is.
         replica: Which server it is of.
         usable_blocks: KV blocks that requests can hold; 0 where nobody asks how full it is.
+        sends: The scheduler again, where it keeps what it computed until it is read.
+        receives: The scheduler again, where KV of prompts comes from elsewhere.
+        fetch: Hears whose KV is to come.
         observe: Called with each step when it has ended.
     """
 
     __slots__ = (
         "_accelerators",
+        "_arriving",
         "_ended_at",
+        "_fetch",
         "_inbox",
+        "_kept",
         "_observe",
+        "_receives",
+        "_sends",
         "_steps",
         "_times",
         "_usable_blocks",
@@ -133,6 +143,9 @@ class Engine:
         number: int = 0,
         replica: int = 0,
         usable_blocks: int = 0,
+        sends: SendsKv | None = None,
+        receives: ReceivesKv | None = None,
+        fetch: Fetch | None = None,
         observe: Callable[[StepRecord], object] | None = None,
     ) -> None:
         self.scheduler = scheduler
@@ -142,6 +155,11 @@ class Engine:
         self._usable_blocks = usable_blocks
         self._accelerators = accelerators
         self.batches = accelerators.batches or (2 if scheduler.plans_ahead else 1)
+        self._sends = sends
+        self._kept: dict[int, Sequence] = {}
+        self._receives = receives
+        self._arriving: dict[int, Sequence] = {}
+        self._fetch = fetch
         self._observe = observe
         self._inbox: deque[Request] = deque()
         self._steps: deque[_Step] = deque()
@@ -195,6 +213,10 @@ class Engine:
         """What the scheduler decides to run next; None for nothing."""
         plan = self.scheduler.schedule()
         self.num_running, self.used_blocks = plan.num_running, plan.used_blocks
+        if self._receives is not None and self._fetch is not None:
+            for sequence, blocks in self._receives.wanted():
+                self._arriving[sequence.request.id] = sequence
+                self._fetch(sequence.request.id, blocks)
         return plan if plan.sequences else None
 
     def complete(
@@ -222,7 +244,32 @@ class Engine:
                     rank=self.number,
                 )
             )
+        if self._sends is not None:
+            self._kept |= {sequence.request.id: sequence for sequence in finished}
         return [self._record(sequence) for sequence in finished]
+
+    def release(self, request_id: int) -> None:
+        """Give back what is kept of a request that has ended: it has been read."""
+        assert self._sends is not None
+        self._sends.release(self._kept.pop(request_id))
+
+    def deliver(self, request_id: int) -> None:
+        """Let the KV of a request's prompt arrive."""
+        assert self._receives is not None
+        self._receives.arrived(self._arriving.pop(request_id))
+
+    @property
+    def keeps_any(self) -> bool:
+        """Whether it keeps anything for others to read."""
+        return bool(self._kept)
+
+    def keeps(self, request_id: int) -> bool:
+        """Whether it keeps what it computed of a request."""
+        return request_id in self._kept
+
+    def awaits(self, request_id: int) -> bool:
+        """Whether KV of a request is on its way to it."""
+        return request_id in self._arriving
 
     def _emit(self, plan: StepPlan, start: float, clock: float) -> list[tuple[float, int]]:
         """Note the time of the tokens that came out; gives the times between two of a request."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Final
 
 from tokenroom.serving.arrivals import Arrivals
 from tokenroom.serving.events import Events, Turn, happen
-from tokenroom.serving.fleet_description import Role, RouterDescription
+from tokenroom.serving.fleet_description import Role, RouterDescription, Transfer, check_roles
+from tokenroom.serving.handover import Handovers
 from tokenroom.serving.pool import Pool, ReplicaFactory
 from tokenroom.serving.record import RequestRecord, StepRecord
 from tokenroom.serving.replica import Replica
@@ -16,6 +18,8 @@ from tokenroom.serving.request import Request
 from tokenroom.serving.routers import new_router
 from tokenroom.serving.scaler import Scaler
 from tokenroom.serving.simulator import check_served
+
+_NETWORK: Final = Transfer()
 
 Observed = Callable[[int, StepRecord], object]
 """Hears of a step that has ended, and the place of its pool."""
@@ -56,6 +60,11 @@ class Fleet:
         router: What chooses among servers.
         observe: Hears of each step.
         ended: Hears of each request that a pool has done with.
+        transfer: How KV moves from servers of prompts to those of answers.
+
+    Raises:
+        FleetError: Some servers only compute prompts and none only write answers, or the other way
+            round; or GPUs have no link that KV is to move over.
     """
 
     def __init__(
@@ -64,7 +73,10 @@ class Fleet:
         router: RouterDescription,
         observe: Observed,
         ended: Ended,
+        *,
+        transfer: Transfer = _NETWORK,
     ) -> None:
+        check_roles(pool.role for pool in pools)
         self._events = Events()
         self._ended = ended
         self._replicas: dict[int, Replica] = {}
@@ -74,7 +86,11 @@ class Fleet:
                 place,
                 pool,
                 ReplicaFactory(
-                    pool, self._events, partial(observe, place), partial(self._heard, place)
+                    pool,
+                    self._events,
+                    partial(observe, place),
+                    partial(self._heard, place),
+                    self._fetch,
                 ),
             )
             for place, pool in enumerate(pools)
@@ -85,6 +101,17 @@ class Fleet:
         self._entrances = _Entrances(
             [held for held in self._pools if held.pool.role is not Role.DECODE], router
         )
+        self._handovers: Handovers | None = None
+        decoding = [held for held in self._pools if held.pool.role is Role.DECODE]
+        if decoding:
+            self._handovers = Handovers(
+                self._events,
+                transfer,
+                pools,
+                self.place_of,
+                _Entrances(decoding, router).choose,
+                self._stop_if_drained,
+            )
 
     def held_seconds(self, place: int, start: float, end: float) -> float:
         """Time of all servers of a pool between two moments."""
@@ -113,17 +140,39 @@ class Fleet:
         check_served(engine for one in self._replicas.values() for engine in one.engines)
 
     def _arrive(self, request: Request, now: float) -> None:
-        self._entrances.choose(request, now).send(request, now)
+        replica = self._entrances.choose(request, now)
+        if self._handovers is not None and self._role_of(replica) is Role.PREFILL:
+            request = self._handovers.ask(request)
+        replica.send(request, now)
+
+    def _role_of(self, replica: Replica) -> Role:
+        return self._pools[self.place_of(replica.number)].pool.role
+
+    def _fetch(self, request_id: int, blocks: int) -> None:
+        assert self._handovers is not None
+        self._handovers.fetch(request_id, blocks)
 
     def _heard(
         self, place: int, replica: Replica, records: list[RequestRecord], now: float
     ) -> Iterable[RequestRecord]:
+        told = []
+        held = self._pools[place]
         for record in records:
             self._ended(place, record)
-        held = self._pools[place]
-        if not replica.in_flight and replica not in held.serving:
-            self._stop(held, replica, now)  # it was to be stopped, and has drained
-        return records
+            if self._handovers is None or held.pool.role is Role.BOTH:
+                told.append(record)
+            elif held.pool.role is Role.DECODE:
+                told.append(self._handovers.answer_done(record, now))
+            elif not self._handovers.prompt_done(replica, record, now):
+                told.append(record)
+        self._stop_if_drained(replica, now)
+        return told
+
+    def _stop_if_drained(self, replica: Replica, now: float) -> None:
+        """Stop a server that is to be stopped, once nothing is left to do."""
+        held = self._pools[self.place_of(replica.number)]
+        if replica.is_drained and replica not in held.serving:
+            self._stop(held, replica, now)
 
     def _hold(self, held: _Held, now: float) -> Replica:
         """A new server, whose GPUs are held from now on."""
@@ -163,8 +212,7 @@ class Fleet:
                 continue
             replica = min(held.serving, key=lambda one: (one.in_flight, -one.number))
             held.serving.remove(replica)
-            if not replica.in_flight:
-                self._stop(held, replica, now)
+            self._stop_if_drained(replica, now)
         more = arrivals.next_seconds() is not None
         if more or any(one.is_active for one in self._replicas.values()):
             look = partial(self._look, held, scaler, arrivals)

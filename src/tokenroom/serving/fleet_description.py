@@ -7,6 +7,7 @@ turns into a :class:`~tokenroom.fitting.FitResult`.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -255,14 +256,7 @@ class FleetDescription:
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise FleetError(f"two pools are named {shown(twice)}; give each a name of its own")
-        roles = {pool.role for pool in self.pools}
-        if (Role.PREFILL in roles) != (Role.DECODE in roles):
-            there = Role.PREFILL if Role.PREFILL in roles else Role.DECODE
-            missing = Role.DECODE if there is Role.PREFILL else Role.PREFILL
-            raise FleetError(
-                f"the fleet has a pool with role {there} and none with role {missing}; "
-                "prefill and decode engines serve together"
-            )
+        check_roles(pool.role for pool in self.pools)
 
     @property
     def single(self) -> PoolDescription | None:
@@ -271,3 +265,20 @@ class FleetDescription:
         if len(self.pools) > 1 or pool.replicas > 1 or pool.scaling is not None:
             return None
         return pool
+
+
+def check_roles(roles: Iterable[Role]) -> None:
+    """Refuse servers of prompts without servers of answers, and the other way round.
+
+    Raises:
+        FleetError: There are such.
+    """
+    found = set(roles)
+    if (Role.PREFILL in found) != (Role.DECODE in found):
+        there, missing = Role.PREFILL, Role.DECODE
+        if there not in found:
+            there, missing = missing, there
+        raise FleetError(
+            f"the fleet has a pool with role {there} and none with role {missing}; "
+            "prefill and decode engines serve together"
+        )

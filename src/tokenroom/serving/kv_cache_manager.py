@@ -130,7 +130,14 @@ class KvCacheManager:
         )
 
     def admit(
-        self, sequence: Sequence, new_tokens: int, hit: Hit, *, whole: bool, spare_blocks: int
+        self,
+        sequence: Sequence,
+        new_tokens: int,
+        hit: Hit,
+        *,
+        whole: bool,
+        spare_blocks: int,
+        is_computed: bool = True,
     ) -> bool:
         """Give a waiting request what it hit and room for its first tokens, if there is room.
 
@@ -141,6 +148,8 @@ class KvCacheManager:
             whole: Its whole prompt must fit, not only this chunk
                 (``scheduler_reserve_full_isl``).
             spare_blocks: Blocks that must stay free (``watermark``).
+            is_computed: Its tokens are computed in this step; otherwise their KV comes from
+                elsewhere, and they are cached when :meth:`filled` is told.
         """
         if any(
             hit.blocks[index]
@@ -164,8 +173,23 @@ class KvCacheManager:
                 sequence.released[index] = unseen
         sequence.commit_at = self._next_commit(hit.tokens)
         self._grow(sequence, min(end + self._lookahead, self._max_model_len))
-        self._settle(sequence, end, hit.tokens)
+        if is_computed:
+            self._settle(sequence, end, hit.tokens)
         return True
+
+    def filled(self, sequence: Sequence) -> None:
+        """Take in that the KV of all tokens of a request has come from elsewhere."""
+        self._settle(sequence, sequence.tokens, sequence.tokens)
+
+    def blocks_missing(self, sequence: Sequence) -> int:
+        """Blocks that a request still needs for all of its tokens."""
+        tokens = min(sequence.tokens, self._max_model_len)
+        return sum(
+            max(min(-(-tokens // size), most) - len(blocks), 0)
+            for size, most, blocks in zip(
+                self._sizes, self._most_blocks, sequence.blocks, strict=True
+            )
+        )
 
     def _wanted(self, tokens: int, hit: Hit, most_blocks: tuple[int, ...] | None) -> int:
         """Free blocks that a waiting request would take to hold so many tokens."""

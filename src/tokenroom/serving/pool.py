@@ -6,14 +6,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any, Final
 
-from tokenroom.errors import FleetError, shown
+from tokenroom.errors import DeploymentError, FleetError, shown
 from tokenroom.fitting import FitResult
 from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.serving.copies import Copies, copies_of
 from tokenroom.serving.deployments import engine_of
 from tokenroom.serving.deployments.simulated_engine import Scheduling, SimulatedEngine
-from tokenroom.serving.engine import Accelerators, Engine, OneByOne
+from tokenroom.serving.engine import Accelerators, Engine, Fetch, OneByOne
 from tokenroom.serving.events import Events
 from tokenroom.serving.fleet_description import Role, Scaling
 from tokenroom.serving.lockstep import Lockstep, TogetherCost, TogetherSeconds
@@ -21,6 +22,8 @@ from tokenroom.serving.record import StepRecord
 from tokenroom.serving.replica import Heard, Replica
 from tokenroom.serving.step_cost import StepCost, step_cost
 from tokenroom.serving.step_table import StepTable
+
+_KV_ROLES: Final = {Role.PREFILL: "kv_producer", Role.DECODE: "kv_consumer"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +112,13 @@ def pool_of(
         HardwareError: A peak or bandwidth that its speed needs is not known.
         FleetError: A number is out of range.
     """
+    if role is not Role.BOTH:
+        if result.deployment.engine != "vllm":
+            raise DeploymentError(
+                f"engine {result.deployment.engine} with role {role} is not simulated; prompts and "
+                "answers apart are of vllm"
+            )
+        scheduling = {**scheduling, "kv_role": _KV_ROLES[role]}
     engine = engine_of(result, scheduling)
     cost = step_cost(result, factors)
     return Pool(
@@ -133,9 +143,10 @@ class ReplicaFactory:
         events: Where the servers plan what they do.
         observe: Called with each step when it has ended.
         heard: Hears which requests ended.
+        fetch: Hears whose KV is to come to an engine that only writes answers.
     """
 
-    __slots__ = ("_events", "_heard", "_observe", "_pool", "_table", "_together")
+    __slots__ = ("_events", "_fetch", "_heard", "_observe", "_pool", "_table", "_together")
 
     def __init__(
         self,
@@ -143,11 +154,13 @@ class ReplicaFactory:
         events: Events,
         observe: Callable[[StepRecord], object],
         heard: Heard,
+        fetch: Fetch,
     ) -> None:
         self._pool = pool
         self._events = events
         self._observe = observe
         self._heard = heard
+        self._fetch = fetch
         self._table = StepTable(pool.cost)
         self._together: TogetherSeconds | None = None
         if pool.copies.lockstep and pool.copies.count > 1:
@@ -168,12 +181,16 @@ class ReplicaFactory:
         )
 
     def _engine(self, replica: int, rank: int) -> Engine:
+        scheduler: Any = self._pool.engine.new_scheduler()
         return Engine(
-            self._pool.engine.new_scheduler(),
+            scheduler,
             self._accelerators(),
             number=rank,
             replica=replica,
             usable_blocks=self._pool.engine.usable_blocks,
+            sends=scheduler if self._pool.role is Role.PREFILL else None,
+            receives=scheduler if self._pool.role is Role.DECODE else None,
+            fetch=self._fetch,
             observe=self._observe,
         )
 

@@ -113,6 +113,11 @@ class Replica:
         return sum(engine.used_share for engine in self.engines) / len(self.engines)
 
     @property
+    def is_drained(self) -> bool:
+        """Whether it has nothing to do, and nothing that others are to read."""
+        return not self.in_flight and not any(engine.keeps_any for engine in self.engines)
+
+    @property
     def is_active(self) -> bool:
         """Whether it runs steps, or requests are on the way to it."""
         return any(self._busy) or self._coming_tokens > 0
@@ -133,11 +138,29 @@ class Replica:
         if self._balancer is not None:
             chosen = self._balancer.choose(request, self.engines, now)
         self.engines[chosen].add(request)
-        unit = chosen if len(self._runs) > 1 else 0
+        self._wake(chosen, now)
+        return ()
+
+    def _wake(self, engine: int, now: float) -> None:
+        """Let an engine decide, if it is not at work."""
+        unit = engine if len(self._runs) > 1 else 0
         if not self._busy[unit]:
             self._busy[unit] = True
             self._events.at(now, Turn.BEGIN, self._begins[unit])
-        return ()
+
+    def release(self, request_id: int, now: float) -> None:
+        """Give back what an engine keeps of a request that has ended: it has been read."""
+        for place, engine in enumerate(self.engines):
+            if engine.keeps(request_id):
+                engine.release(request_id)
+                self._wake(place, now)
+
+    def deliver(self, request_id: int, now: float) -> None:
+        """Let the KV of a request's prompt arrive at the engine that awaits it."""
+        for place, engine in enumerate(self.engines):
+            if engine.awaits(request_id):
+                engine.deliver(request_id)
+                self._wake(place, now)
 
     def _begin(self, unit: int, now: float) -> Iterable[RequestRecord]:
         runs = self._runs[unit]

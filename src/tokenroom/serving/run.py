@@ -16,7 +16,7 @@ from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.serving.arrivals import Arrivals
 from tokenroom.serving.deployments.simulated_engine import Scheduling, SimulatedEngine
 from tokenroom.serving.fleet import Fleet
-from tokenroom.serving.fleet_description import RouterDescription
+from tokenroom.serving.fleet_description import RouterDescription, Transfer
 from tokenroom.serving.metrics import LatencyLimits, MetricsCollector, Point, ServingMetrics
 from tokenroom.serving.pool import Pool, pool_of
 from tokenroom.serving.record import Refusal, RequestRecord, StepRecord
@@ -29,6 +29,7 @@ _LEFT_WAITING: Final = 0.05
 _TOKENS: Final = 1_000_000  # the unit that output is priced by
 _HOUR_SECONDS: Final = 3600
 _IN_TURN: Final = RouterDescription()
+_NETWORK: Final = Transfer()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +162,7 @@ class Run:
         scheduling: Settings that change what steps run but no memory, under the engine's names,
             as vLLM's ``scheduling_policy``.
         router: What chooses among servers.
+        transfer: How KV moves from servers of prompts to those of answers.
 
     Raises:
         DeploymentError: It does not start, or is not simulated.
@@ -178,6 +180,7 @@ class Run:
         factors: Factors = UNCALIBRATED,
         scheduling: Scheduling = MappingProxyType({}),
         router: RouterDescription = _IN_TURN,
+        transfer: Transfer = _NETWORK,
     ) -> None:
         if isinstance(served, FitResult):
             served = (
@@ -198,7 +201,9 @@ class Run:
         self._of_pools = [MetricsCollector(limits) for _ in self.pools]
         self._fleet: Fleet | None = None
         if len(self.pools) > 1 or not self.pools[0].is_one_engine:
-            self._fleet = Fleet(self.pools, router, self._pool_stepped, self._pool_ended)
+            self._fleet = Fleet(
+                self.pools, router, self._pool_stepped, self._pool_ended, transfer=transfer
+            )
         self._observe: Callable[[StepRecord], object] | None = None
         self._refusals: list[Counter[Refusal]] = [Counter() for _ in self.pools]
         self._arrived = 0

@@ -104,3 +104,20 @@ class Scheduler(Protocol):
     @property
     def unfinished(self) -> int:
         """Requests that wait or run."""
+
+
+class SendsKv(Scheduler, Protocol):
+    """A scheduler that keeps what it has computed of a request until somebody has read it."""
+
+    def release(self, sequence: Sequence) -> None:
+        """Give back the blocks of a request that has ended: they have been read."""
+
+
+class ReceivesKv(Scheduler, Protocol):
+    """A scheduler whose requests get the KV of their prompts from elsewhere."""
+
+    def wanted(self) -> list[tuple[Sequence, int]]:
+        """Requests that have been given blocks since the last call, and how many to fill."""
+
+    def arrived(self, sequence: Sequence) -> None:
+        """Hear that the blocks of a request are filled."""

@@ -60,7 +60,8 @@ class ServedFleet:
             )
             for pool, one in zip(self.description.pools, self.deployments, strict=True)
         ]
-        return Run(pools, limits=limits, router=self.description.router)
+        described = self.description
+        return Run(pools, limits=limits, router=described.router, transfer=described.transfer)
 
     def identity(self) -> Mapping[str, Any]:
         """Everything that a run of it depends on."""

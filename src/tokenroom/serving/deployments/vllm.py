@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import gcd
 from types import MappingProxyType
 from typing import Any, Final
@@ -24,6 +25,7 @@ from tokenroom.serving.kept_drafts import KeptDrafts
 from tokenroom.serving.kv_group import Kind, KvGroup
 from tokenroom.serving.schedulers.vllm import VllmDrafts, VllmScheduler, VllmSchedulerConfig
 from tokenroom.serving.schedulers.vllm_drafting import DraftingScheduler
+from tokenroom.serving.schedulers.vllm_transfers import VllmDecodeScheduler, VllmPrefillScheduler
 from tokenroom.serving_terms import terms_of
 
 _KINDS: Final = {
@@ -48,6 +50,13 @@ _OF_DRAFTS: Final = ("acceptance", "draft_seed")
 _LOOKED_UP: Final = ("ngram", "ngram_gpu", "suffix")
 """Methods that look drafts up and keep no cache of their own."""
 
+_SCHEDULERS: Final[Mapping[Setting, type[VllmScheduler]]] = {
+    # kv_role of --kv-transfer-config
+    None: VllmScheduler,
+    "kv_producer": VllmPrefillScheduler,
+    "kv_consumer": VllmDecodeScheduler,
+}
+
 
 def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngine:
     """One data-parallel copy of a fitted vLLM deployment.
@@ -57,17 +66,33 @@ def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngi
     :data:`~tokenroom.serving.deployments.baselines.BASELINES` instead of vLLM's own.
     ``acceptance`` says how many drafted tokens are kept, as
     :func:`tokenroom.serving_drafting.drafting_of` takes it, and ``draft_seed`` draws which.
+    ``kv_role`` is ``"kv_producer"`` of an engine that only computes prompts, ``"kv_consumer"`` of
+    one that only writes answers.
 
     Raises:
         DeploymentError: It has a setting of another name, is not served by V1, or has a cache
             that is not simulated.
     """
-    check_names(scheduling, (*_SCHEDULING, *_OF_DRAFTS, "scheduler"), "vllm")
+    check_names(scheduling, (*_SCHEDULING, *_OF_DRAFTS, "scheduler", "kv_role"), "vllm")
     own = {name: value for name, value in scheduling.items() if name in _SCHEDULING}
     config = scheduler_config(result, own)
+    role = scheduling.get("kv_role")
+    if role not in _SCHEDULERS:
+        raise DeploymentError(
+            f"kv_role is {shown(role)}; it may be kv_producer or kv_consumer, or left out"
+        )
     if "scheduler" in scheduling:
+        if role is not None:
+            raise DeploymentError(
+                f"transfers of KV are not simulated under scheduler {scheduling['scheduler']}; "
+                "leave it out"
+            )
         return _under(scheduling["scheduler"], result, config)
     drafting, keeps = _kept_drafts(result, scheduling)
+    if drafting is not None and role is not None:
+        raise DeploymentError(
+            "transfers of KV are not simulated with speculative decoding; leave it out"
+        )
     settings: dict[str, Setting] = {
         "max_num_batched_tokens": config.max_num_batched_tokens,
         "max_num_seqs": config.max_num_seqs,
@@ -78,7 +103,7 @@ def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngi
         settings["acceptance"] = drafting.acceptance.rate
     return SimulatedEngine(
         new_scheduler=lambda: (
-            VllmScheduler(config) if keeps is None else DraftingScheduler(config, keeps)
+            _SCHEDULERS[role](config) if keeps is None else DraftingScheduler(config, keeps)
         ),
         config=config,
         block_tokens=_named_block_tokens(config),

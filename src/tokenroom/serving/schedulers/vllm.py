@@ -193,12 +193,13 @@ class VllmScheduler:
     )
 
     _sequence: ClassVar[type[Sequence]] = Sequence
+    _manager: ClassVar[type[KvCacheManager]] = KvCacheManager
 
     def __init__(self, config: VllmSchedulerConfig) -> None:
         batches = 2 if config.async_scheduling else 1
         drafts = config.drafts
         self.config = config
-        self.kv = KvCacheManager(
+        self.kv = self._manager(
             num_blocks=config.num_blocks,
             groups=config.groups,
             max_model_len=config.max_model_len,
