@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_a_deployment_that_does_not_start_serves_nothing(
         (("--time-scale", "0"), "--time-scale is 0; it must be above 0"),
         (("--window", "3"), "--window is '3'; write its two ends"),
         (("--skip-bad",), "--skip-bad is of a trace"),
-        (("--requests", "r.txt"), "it may end in .csv or .jsonl"),
+        (("--requests", "r.txt"), "it may end in .csv, .jsonl or .parquet"),
         (("--price", "0"), "price_per_gpu_hour is 0.0; give USD above 0"),
         (("--router", "sticky"), "--router chooses among servers; give --replicas as well"),
         (("--replicas", "0"), "--replicas is 0; give 1 to 1024"),
@@ -202,6 +203,59 @@ def test_the_picture_shows_memory_queue_and_latencies(
     assert "running" in drawn or (language == "zh" and "运行中" in drawn)
     for text in ("TTFT", "TPOT", "ITL", "14.96 GiB", SMALL[:20]):
         assert text in drawn
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_picture_has_a_bar_for_each_request(
+    language: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "g.svg"
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", SMALL, "--gantt", str(file))
+    _, err = asked(capsys, *words, "--gantt-window", "0s..60s", "--lang", language)
+    assert str(file) in err
+    drawn = file.read_text("utf-8")
+    assert "prompt" in drawn or (language == "zh" and "预填充" in drawn)
+    assert "Meta-Llama-3-8B" in drawn
+    file.unlink()
+    out, err = asked(capsys, *words, "--gantt-window", "9000s..9001s", "--lang", language)
+    assert "Wrote" not in err
+    assert not file.exists()
+    assert out
+
+
+def test_a_picture_of_requests_is_asked_for_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", SMALL)
+    assert (
+        "--gantt-window is of a picture"
+        in asked(capsys, *words, "--gantt-window", "1s..2s", code=2)[1]
+    )
+    assert "it may end in .svg" in asked(capsys, *words, "--gantt", "g.txt", code=2)[1]
+
+
+def test_requests_in_parquet_are_those_of_the_other_forms(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr("tokenroom.reports.request_parquet.GROUP_ROWS", 2)
+    (tmp_path / "t.csv").write_text(TRACE)
+    words = ("llama-3-8b", "--gpu", "a100", "--trace", str(tmp_path / "t.csv"), "--requests")
+    for form in ("parquet", "jsonl"):
+        asked(capsys, *words, str(tmp_path / f"r.{form}"))
+    lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    file = parquet.ParquetFile(tmp_path / "r.parquet")
+    assert file.metadata.num_row_groups == 3
+    assert file.read().to_pylist() == lines
+    again = asked(capsys, *words, str(tmp_path / "r.parquet"), "--resume", code=2)[1]
+    assert "cannot be gone on with" in again
+
+
+def test_parquet_without_pyarrow_says_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", SMALL)
+    err = asked(capsys, *words, "--requests", str(tmp_path / "r.parquet"), code=2)[1]
+    assert "pip install 'tokenroom[parquet]'" in err
 
 
 def test_what_the_scheduler_is_told_changes_what_is_served(

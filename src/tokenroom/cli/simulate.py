@@ -28,6 +28,7 @@ from tokenroom.reports.messages import Language, message, printable
 
 if TYPE_CHECKING:
     from tokenroom.fitting import FitResult
+    from tokenroom.reports.gantt import GanttSamples
     from tokenroom.serving.metrics import LatencyLimits
     from tokenroom.serving.record import RequestRecord, StepRecord
     from tokenroom.serving.run import Run, Simulation
@@ -65,7 +66,7 @@ class _SimulateCommand(SectionedCommand):
     "--requests",
     "requests_file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write each request's record to FILE (csv, jsonl).",
+    help="Write each request's record to FILE (csv, jsonl, parquet).",
 )
 @click.option(
     "--resume",
@@ -83,6 +84,12 @@ class _SimulateCommand(SectionedCommand):
     type=click.Path(path_type=Path),
     help="Draw memory, queue and latencies to FILE (png, svg, pdf).",
 )
+@click.option(
+    "--gantt",
+    type=click.Path(path_type=Path),
+    help="Draw a bar for each request to FILE (png, svg, pdf), up to 200 of them.",
+)
+@click.option("--gantt-window", help="Only requests that are there in it, as 10s..20s.")
 @json_schema_option
 @json_option
 @language_option
@@ -107,6 +114,8 @@ def command(
         return 0
     if options["resume"] and options["requests_file"] is None:
         raise CommandLineError("--resume goes on with a file of requests; give it with --requests")
+    if options["gantt_window"] is not None and options["gantt"] is None:
+        raise CommandLineError("--gantt-window is of a picture; name its file with --gantt")
     limits = _limits(options)
     fleet = served_fleet(words, options, language)
     if fleet.refused is not None:
@@ -135,6 +144,10 @@ def command(
             samples = LatencySamples()
             hear.append(samples.request)
             watch.append(samples.step)
+        if options["gantt"] is not None:
+            gantt = _gantt_samples(options)
+            hear.append(gantt.request)
+            watch.append(gantt.step)
         hear.append(stack.enter_context(_progress(language)))
         records = run.serve(
             arrivals.arrivals,
@@ -159,6 +172,8 @@ def command(
 
         used = plot_simulation(done, samples, arrivals.name, options["plot"], language)
         say_written(options["plot"], language, used)
+    if options["gantt"] is not None:
+        _draw_gantt(gantt, done, arrivals.name, options["gantt"], language)
     wanted: float | None = options["wanted_share"]
     if as_json:
         from tokenroom.reports.console import print_json
@@ -171,6 +186,30 @@ def command(
 
         print_simulation(console(), done, arrivals.name, language, wanted)
     return _exit_code(done, wanted)
+
+
+def _gantt_samples(options: dict[str, Any]) -> GanttSamples:
+    """What takes in the requests of ``--gantt-window``."""
+    from tokenroom.reports.gantt import GanttSamples
+    from tokenroom.reports.plots import check_plot_file
+    from tokenroom.serving.workloads.written_values import window_of
+
+    check_plot_file(options["gantt"])
+    window = options["gantt_window"]
+    return GanttSamples(None if window is None else window_of(window, "--gantt-window"))
+
+
+def _draw_gantt(
+    gantt: GanttSamples, done: Simulation, workload: str, file: Path, language: Language
+) -> None:
+    if not gantt.present:
+        warning = message("fit.warning", language) + message("simulate.gantt.empty", language)
+        click.echo(warning, err=True)
+        return
+    from tokenroom.reports.gantt import plot_gantt
+
+    used = plot_gantt(gantt, done.fit, workload, file, language)
+    say_written(file, language, used)
 
 
 def _all_of(watch: Sequence[Callable[[StepRecord], None]]) -> Callable[[StepRecord], None]:

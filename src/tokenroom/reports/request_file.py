@@ -1,4 +1,4 @@
-"""Records of requests as a file that grows as they end: CSV, or JSON Lines."""
+"""Records of requests as a file that grows as they end: CSV, JSON Lines or Parquet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, Protocol
 
 from tokenroom.errors import TokenroomError, shown
 from tokenroom.serving.record import RequestRecord
@@ -23,6 +23,16 @@ FIELDS: Final = (
 _TIMES: Final = frozenset(
     name for name in FIELDS if name.endswith("_seconds") and name != "arrival_seconds"
 )
+
+
+class RequestsHeard(Protocol):
+    """What writes records as they end."""
+
+    def request(self, record: RequestRecord) -> None:
+        """Write what became of a request."""
+
+    def end(self) -> None:
+        """Hear that this was the last one."""
 
 
 class RequestWriter:
@@ -45,11 +55,11 @@ class RequestWriter:
         Raises:
             TokenroomError: The file that is gone on with holds something else there.
         """
-        values = _values(record)
+        row = values(record)
         if self._rows is not None:
-            self._rows.writerow(values)
+            self._rows.writerow(row)
         else:
-            self._file.write(json.dumps(dict(zip(FIELDS, values, strict=True))) + "\n")
+            self._file.write(json.dumps(dict(zip(FIELDS, row, strict=True))) + "\n")
 
     def end(self) -> None:
         """Hear that this was the last one.
@@ -62,7 +72,7 @@ class RequestWriter:
 
 
 @contextmanager
-def request_file(path: Path, *, resume: bool = False) -> Iterator[RequestWriter]:
+def request_file(path: Path, *, resume: bool = False) -> Iterator[RequestsHeard]:
     """What writes records to a file, in the form that its suffix says.
 
     Args:
@@ -71,14 +81,26 @@ def request_file(path: Path, *, resume: bool = False) -> Iterator[RequestWriter]
             compared with what would be written, and what is missing is written.
 
     Raises:
-        TokenroomError: The suffix is neither .csv nor .jsonl.
+        TokenroomError: The suffix is none of .csv, .jsonl and .parquet, pyarrow is not installed,
+            or a Parquet file is to be gone on with.
         OSError: It cannot be written.
     """
     suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        if resume:
+            raise TokenroomError(
+                f"{path.name} is a Parquet file, which cannot be gone on with; leave --resume out, "
+                "or name a file that ends in .csv"
+            )
+        from tokenroom.reports.request_parquet import parquet_requests
+
+        with parquet_requests(path) as requests:
+            yield requests
+        return
     if suffix not in (".csv", ".jsonl"):
         raise TokenroomError(
             f"the file of requests {shown(path.name)} ends in {shown(path.suffix)}; it may end in "
-            ".csv or .jsonl"
+            ".csv, .jsonl or .parquet"
         )
     there = resume and path.exists()
     with path.open("r+" if there else "w", encoding="utf-8", newline="") as file:
@@ -117,7 +139,8 @@ class _Continued:
             )
 
 
-def _values(record: RequestRecord) -> list[object]:
+def values(record: RequestRecord) -> list[object]:
+    """What a record holds, field by field of :data:`FIELDS`."""
     if record.refused is None:
         return [getattr(record, name) for name in FIELDS]
     return [None if name in _TIMES else getattr(record, name) for name in FIELDS]

@@ -131,6 +131,19 @@ SIMULATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "simulate.plot.hours": ("Time (hours)", "时间（小时）"),
     "simulate.plot.minutes": ("Time (minutes)", "时间（分钟）"),
     "simulate.plot.seconds": ("Time (seconds)", "时间（秒）"),
+    "simulate.gantt.y": ("Requests, by arrival", "请求（按到达顺序）"),
+    "simulate.gantt.waiting": ("waiting", "等待"),
+    "simulate.gantt.prompt": ("prompt", "预填充"),
+    "simulate.gantt.answer": ("answer", "生成"),
+    "simulate.gantt.preempted": ("preempted", "被抢占"),
+    "simulate.gantt.empty": (
+        "no request that was served is there in the window of the Gantt picture, so none is drawn",
+        "甘特图窗口内没有被处理的请求，未绘制",
+    ),
+    "simulate.gantt.part": (
+        "The first {drawn} of the {present} requests that were there, by arrival",
+        "在场的 {present} 个请求中最先到达的 {drawn} 个",
+    ),
     "simulate.requests_written": ("Requests written to {file}", "请求记录已写入 {file}"),
     "simulate.timeline_written": (
         "Timeline written to {file}; open it at ui.perfetto.dev or chrome://tracing",

@@ -1,0 +1,90 @@
+"""Records of requests as a Parquet file that grows by row groups as they end (pyarrow)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tokenroom.errors import TokenroomError
+from tokenroom.reports.request_file import FIELDS, values
+from tokenroom.serving.record import RequestRecord
+
+if TYPE_CHECKING:
+    from pyarrow import Schema
+    from pyarrow.parquet import ParquetWriter
+
+GROUP_ROWS: Final = 2**16
+"""Records of a row group, which is what memory holds of them."""
+
+
+class ParquetRequests:
+    """Writes records a row group at a time.
+
+    Args:
+        writer: The file.
+        schema: Its columns: :data:`~tokenroom.reports.request_file.FIELDS`.
+    """
+
+    __slots__ = ("_columns", "_schema", "_writer")
+
+    def __init__(self, writer: ParquetWriter, schema: Schema) -> None:
+        self._writer = writer
+        self._schema = schema
+        self._columns: list[list[object]] = [[] for _ in FIELDS]
+
+    def request(self, record: RequestRecord) -> None:
+        """Write what became of a request, once its row group is full."""
+        for column, value in zip(self._columns, values(record), strict=True):
+            column.append(value)
+        if len(self._columns[0]) == GROUP_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the row group that has begun."""
+        if not self._columns[0]:
+            return
+        from pyarrow import record_batch
+
+        self._writer.write_batch(record_batch(self._columns, schema=self._schema))
+        for column in self._columns:
+            column.clear()
+
+    def end(self) -> None:
+        """Hear that this was the last one."""
+
+
+@contextmanager
+def parquet_requests(path: Path) -> Iterator[ParquetRequests]:
+    """What writes records to a Parquet file; it is whole however the run ends.
+
+    Raises:
+        TokenroomError: pyarrow is not installed.
+        OSError: It cannot be written.
+    """
+    try:
+        from pyarrow.parquet import ParquetWriter
+    except ImportError:
+        raise TokenroomError(
+            f"{path.name} is a Parquet file, which needs pyarrow; install it with pip install "
+            "'tokenroom[parquet]', or name a file that ends in .csv"
+        ) from None
+    schema = _schema()
+    with ParquetWriter(path, schema, compression="zstd") as writer:
+        requests = ParquetRequests(writer, schema)
+        try:
+            yield requests
+        finally:
+            requests.flush()
+
+
+def _schema() -> Schema:
+    import pyarrow
+
+    def kind(name: str) -> Any:
+        if name == "refused":
+            return pyarrow.string()
+        return pyarrow.float64() if name.endswith("_seconds") else pyarrow.int64()
+
+    return pyarrow.schema([(name, kind(name)) for name in FIELDS])
