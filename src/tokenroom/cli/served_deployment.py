@@ -43,7 +43,7 @@ def served_deployment_options(command: Command) -> Command:
         deployment_options(
             pp="Pipeline-parallel size (only 1 is simulated).",
             dp="Data-parallel size: copies in one server.",
-            engine="vllm, tensorrt-llm or transformers, with @VERSION for an older one.",
+            engine="vllm, tensorrt-llm, llama.cpp or transformers, with @VERSION for an older one.",
         ),
         click.option(
             "--scheduler",

@@ -93,6 +93,10 @@ SIMULATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "{count} whose prompt is longer than a step may be, as prompts are not divided",
         "{count} 个的提示超过一步的上限，而提示不分块",
     ),
+    "simulate.refused.context_full": (
+        "{count} that ended with an error, as the {tokens} cells that all slots share had run out",
+        "{count} 个因所有槽共享的 {tokens} 个单元用尽而出错结束",
+    ),
     "simulate.refused.beyond_pool": (
         "{count} that the KV pool of {tokens} tokens would never hold, so that they would wait for "
         "ever",
@@ -109,6 +113,11 @@ SIMULATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "simulate.reason.beyond_step": (
         "it is longer than a step may be, and prompts are not divided",
         "超过一步的上限，而提示不分块",
+    ),
+    "simulate.reason.context_full": (
+        "the {tokens} cells that all slots share have run out, which ends all in them with an "
+        "error",
+        "所有槽共享的 {tokens} 个单元已用尽，所有请求出错结束",
     ),
     "simulate.reason.beyond_pool": (
         "the KV pool of {tokens} tokens never holds it",

@@ -11,7 +11,7 @@ from tokenroom.errors import WorkloadError, shown
 from tokenroom.serving.record import Refusal, RequestRecord, StepRecord
 from tokenroom.serving.request import Request
 from tokenroom.serving.scheduler import ReceivesKv, Scheduler, SendsKv, StepPlan
-from tokenroom.serving.sequence import Sequence
+from tokenroom.serving.sequence import Sequence, Status
 
 Fetch = Callable[[int, int], object]
 """Hears which request has been given blocks for KV that is to come, and how many to fill."""
@@ -246,7 +246,7 @@ class Engine:
             )
         if self._sends is not None:
             self._kept |= {sequence.request.id: sequence for sequence in finished}
-        return [self._record(sequence) for sequence in finished]
+        return [self._record(sequence, end_seconds) for sequence in finished]
 
     def release(self, request_id: int) -> None:
         """Give back what is kept of a request that has ended: it has been read."""
@@ -300,8 +300,12 @@ class Engine:
             gaps.append((clock - before, steady))
         return gaps
 
-    def _record(self, sequence: Sequence) -> RequestRecord:
+    def _record(self, sequence: Sequence, now: float) -> RequestRecord:
         times, request = self._times.pop(sequence), sequence.request
+        if sequence.status is Status.ABORTED:
+            if times.first_token == _NOT_YET:
+                self.prompt_tokens_ahead -= request.prompt_tokens
+            return _refused(request, Refusal.CONTEXT_FULL, self.replica, now)
         return RequestRecord(
             id=request.id,
             session=request.session,
@@ -321,12 +325,16 @@ def _ids(sequences: list[Sequence]) -> tuple[int, ...]:
     return tuple([sequence.request.id for sequence in sequences]) if sequences else ()
 
 
-def _refused(request: Request, why: Refusal, replica: int) -> RequestRecord:
-    at = request.arrival_seconds
+def _refused(
+    request: Request, why: Refusal, replica: int, at: float | None = None
+) -> RequestRecord:
+    """Of one that is not served, or ended with an error at a time after its arrival."""
+    arrival = request.arrival_seconds
+    at = arrival if at is None else at
     return RequestRecord(
         id=request.id,
         session=request.session,
-        arrival_seconds=at,
+        arrival_seconds=arrival,
         scheduled_seconds=at,
         first_token_seconds=at,
         finish_seconds=at,

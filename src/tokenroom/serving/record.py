@@ -16,6 +16,9 @@ class Refusal(StrEnum):
     BEYOND_STEP = "beyond_step"
     """Its prompt is longer than a step, and prompts are not divided (TensorRT-LLM's
     ``max_num_tokens``)."""
+    CONTEXT_FULL = "context_full"
+    """It was being served when the cells that all share had run out, on which llama-server ends
+    all requests with an error."""
     BEYOND_POOL = "beyond_pool"
     """The KV pool does not hold it even when it is alone: it would wait for ever."""
 
@@ -35,7 +38,8 @@ class RequestRecord:
         output_tokens: Tokens that came out: fewer than asked for where the context ended.
         cached_tokens: Tokens of the prompt that were in the cache when it was first let in.
         preemptions: How often it was preempted.
-        refused: Why it was not served; its times are then that of its arrival. None if it was.
+        refused: Why it was not served; its times are then that of its arrival, or of the error that
+            ended it. None if it was.
         replica: The server of a fleet that wrote its answer.
     """
 

@@ -24,6 +24,8 @@ class StepPlan:
         used_blocks: Blocks that are held.
         num_running: Requests that run.
         num_waiting: Requests that wait.
+        passes: What the model computes one after another, of an engine that divides its steps;
+            empty for all at once.
     """
 
     __slots__ = (
@@ -32,6 +34,7 @@ class StepPlan:
         "drafted",
         "num_running",
         "num_waiting",
+        "passes",
         "preempted",
         "resumed",
         "sequences",
@@ -52,6 +55,7 @@ class StepPlan:
         self.used_blocks = 0
         self.num_running = 0
         self.num_waiting = 0
+        self.passes: tuple[StepPlan, ...] = ()
 
     def prefills(self) -> list[tuple[int, int]]:
         """Chunks of prompts: tokens and the context before them."""

@@ -49,6 +49,8 @@ class StepCost:
             DeploymentError: The model has parts whose speed is not modelled.
             HardwareError: A peak or bandwidth that it needs is not known.
         """
+        if plan.passes:
+            return sum(map(self, plan.passes))
         return self.seconds(self.work(plan))
 
     def work(self, plan: StepPlan) -> StepWork:

@@ -127,6 +127,8 @@ class StepTable:
             DeploymentError: The model has parts whose speed is not modelled.
             HardwareError: A peak or bandwidth that it needs is not known.
         """
+        if plan.passes:
+            return sum(map(self, plan.passes))
         count = decoding = len(plan.tokens)
         tokens = sum(plan.tokens)
         if plan.drafted:

@@ -255,6 +255,8 @@ def _settings(values: Mapping[str, list[str]]) -> dict[str, Any]:
         text = texts[-1]
         if own in _COUNTS:
             found[own] = _whole(own, text)
+        elif own == "slot_prompt_similarity":
+            found[own] = _number(own, text)
         elif own == "n_gpu_layers":
             found[own] = LAYER_WORDS[text] if text in LAYER_WORDS else _whole(own, text)
         elif own in ("type_k", "type_v", "split_mode", "load_mode"):
@@ -304,6 +306,10 @@ _SWITCHES: Final[Mapping[str, tuple[str, bool]]] = {
     "no_host": ("no_host", True),
     "no_mmap": ("no_mmap", True),
     "embeddings": ("embeddings", True),
+    "cache_prompt": ("cache_prompt", True),
+    "no_cache_prompt": ("cache_prompt", False),
+    "cache_idle_slots": ("cache_idle_slots", True),
+    "no_cache_idle_slots": ("cache_idle_slots", False),
 }
 
 

@@ -40,6 +40,7 @@ _VALUES: Final[Mapping[str, str]] = {
     "fit_ctx": "--fit-ctx",
     "cache_ram_mib": "--cache-ram",
     "ctx_checkpoints": "--ctx-checkpoints",
+    "slot_prompt_similarity": "--slot-prompt-similarity",
     "draft_max": "--draft-max",
     "draft_model": "--model-draft",
     "mmproj": "--mmproj",
@@ -54,6 +55,8 @@ _SWITCHES: Final[Mapping[str, tuple[str, str]]] = {
     "repack": ("--repack", "--no-repack"),
     "no_host": ("--no-host", ""),
     "embeddings": ("--embeddings", ""),
+    "cache_prompt": ("--cache-prompt", "--no-cache-prompt"),
+    "cache_idle_slots": ("--cache-idle-slots", "--no-cache-idle-slots"),
 }
 
 

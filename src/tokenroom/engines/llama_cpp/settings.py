@@ -69,6 +69,9 @@ class LlamaCppSettings:
         fit_ctx: ``--fit-ctx``.
         cache_ram_mib: ``--cache-ram``.
         ctx_checkpoints: ``--ctx-checkpoints``.
+        cache_prompt: False for ``--no-cache-prompt``.
+        cache_idle_slots: False for ``--no-cache-idle-slots``.
+        slot_prompt_similarity: ``--slot-prompt-similarity``.
         embeddings: ``--embeddings``: every token is an output.
         draft_max: Tokens that speculative decoding drafts.
         draft_model: ``--model-draft``.
@@ -109,6 +112,9 @@ class LlamaCppSettings:
     fit_ctx: int | None = None
     cache_ram_mib: int | None = None
     ctx_checkpoints: int | None = None
+    cache_prompt: bool | None = None
+    cache_idle_slots: bool | None = None
+    slot_prompt_similarity: float | None = None
     embeddings: bool = False
     draft_max: int | None = None
     draft_model: str | None = None

@@ -13,6 +13,7 @@ from tokenroom.serving.deployments.simulated_engine import Scheduling, Simulated
 _MODULES: Final = {
     "vllm": "vllm",
     "tensorrt-llm": "tensorrt_llm",
+    "llama.cpp": "llama_cpp",
     "transformers": "transformers",
 }
 
