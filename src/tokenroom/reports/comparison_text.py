@@ -288,8 +288,7 @@ def difference_text(
 
 
 def _signed(value: float, half: float | None, unit: str) -> str:
-    digits = (
-        0 if max(abs(value), half or 0) >= 100 else 1 if abs(value) >= 0.1 or half is None else 2
-    )
-    text = f"{value:+,.{digits}f}{unit}"
-    return text if half is None else f"{text} ±{half:,.{digits}f}"
+    large = max(abs(value), half or 0.0)
+    form = ",.0f" if large >= 100 else ".1f" if large >= 0.1 else ".1g"
+    text = f"{value:+{form}}{unit}"
+    return text if half is None else f"{text} ±{half:{form}}"
