@@ -52,6 +52,10 @@ COMMANDS: Final = {
         "tokenroom.cli.plan",
         "Which deployments of MODEL hold a demand, the cheapest first, and how to start them.",
     ),
+    "pools": (
+        "tokenroom.cli.pools",
+        "Whether short and long prompts are better served apart.",
+    ),
     "recipe": (
         "tokenroom.cli.recipe",
         "max_model_len, max_num_seqs and the token budget for MODEL on a GPU, step by step.",

@@ -52,6 +52,46 @@ LOOKUP_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "table.heat.users": ("users", "用户数"),
     "table.heat.lengths": ("tokens of a request", "每个请求的 token 数"),
     "table.written": ("Wrote {file}", "已写入 {file}"),
+    "pools.about": (
+        "{servers} servers; workload: {workload}",
+        "{servers} 台服务器；负载：{workload}",
+    ),
+    "pools.interrupted": (
+        "Interrupted: this is what had been tried by then.",
+        "已中断：以下是到此为止试过的结果。",
+    ),
+    "pools.mixed": ("all {servers} mixed", "{servers} 台混合"),
+    "pools.split": (
+        "{short} for prompts up to {threshold} tokens, {long} for longer ones",
+        "{short} 台处理不超过 {threshold} 个 token 的提示，{long} 台处理更长的",
+    ),
+    "pools.one": ("one pool", "一个池"),
+    "pools.column.threshold": ("Short prompts up to", "短提示上限"),
+    "pools.column.short": ("servers", "服务器"),
+    "pools.column.long": ("longer ones", "更长的"),
+    "pools.column.kept": ("Promises kept", "达标"),
+    "pools.column.ttft": ("TTFT p95", "TTFT p95"),
+    "pools.column.tpot": ("TPOT p95", "TPOT p95"),
+    "pools.searched": (
+        "On the draw that was searched, where the best looks better than it is.",
+        "以上为搜索所用的那一次抽样，其上最优者会显得偏好。",
+    ),
+    "pools.nothing": (
+        "All prompts are of one length, so there is nothing to split.",
+        "所有提示长度相同，没有可拆分的。",
+    ),
+    "pools.pays": ("Splitting pays.", "拆分划算。"),
+    "pools.harms": ("Splitting does not pay: it keeps fewer.", "拆分不划算：达标更少。"),
+    "pools.unsure": (
+        "Splitting does not pay: what it gains cannot be told from chance.",
+        "拆分不划算：其收益与随机波动无法区分。",
+    ),
+    "pools.figures": (
+        "One mixed pool keeps {promises} for {mixed} of all requests; {split} for {best}: {gain} "
+        "percentage points ({confidence} interval over {draws} draws).",
+        "混合池对 {mixed} 的请求满足 {promises}；{split}则为 {best}：{gain} 个百分点"
+        "（{draws} 次抽样的 {confidence} 区间）。",
+    ),
     "recipe.title": ("Settings for {lengths}", "面向 {lengths} 的配置"),
     "recipe.of.trace": (
         "{count} requests of {name}: {input} tokens in and {output} out on average",

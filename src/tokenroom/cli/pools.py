@@ -1,0 +1,178 @@
+"""``tokenroom pools``: one mixed pool of servers, or short and long prompts apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tokenroom.cli.options import (
+    NUMBER,
+    POSITIVE,
+    SectionedCommand,
+    json_option,
+    language_option,
+    promise_options,
+)
+from tokenroom.cli.served_deployment import (
+    SERVED_SECTIONS,
+    served_deployment,
+    served_deployment_options,
+)
+from tokenroom.cli.served_workload import WORKLOAD_SECTION, workload_options, workload_source
+from tokenroom.errors import CommandLineError
+from tokenroom.reports.messages import Language
+
+if TYPE_CHECKING:
+    from tokenroom.comparing.splitting import Splitting
+    from tokenroom.execution.tasks import Outcome
+    from tokenroom.serving.served_deployment import ServedDeployment
+
+_INTERRUPTED: Final = 128 + 2
+_LIMIT: Final = 2000
+
+
+class _PoolsCommand(SectionedCommand):
+    sections: Mapping[str, tuple[str, ...]] = {
+        "Pools": ("draws", "confidence", "ttft", "tpot"),
+        "Workload": WORKLOAD_SECTION,
+        "Work": ("jobs", "ray_address", "store_folder"),
+        **SERVED_SECTIONS,
+    }
+
+
+@click.command(
+    "pools",
+    cls=_PoolsCommand,
+    context_settings={"max_content_width": 100},
+    epilog="As in: tokenroom pools llama-3.1-8b --gpu 8xl40s --workload rag:rate=12 --ttft 2s "
+    "--tpot 60ms",
+)
+@served_deployment_options
+@click.option(
+    "--draws",
+    type=POSITIVE,
+    default=5,
+    show_default=True,
+    help="Draws of the workload, or stretches of a trace, that tell whether splitting pays.",
+)
+@click.option(
+    "--confidence",
+    type=NUMBER,
+    default=0.95,
+    show_default=True,
+    help="Share of intervals that are to hold the true gain.",
+)
+@workload_options
+@promise_options
+@click.option("--jobs", type=POSITIVE, help="Runs at once.  [default: as many as there are CPUs]")
+@click.option("--ray", "ray_address", help="Let a Ray cluster work, by its address.")
+@click.option(
+    "--store",
+    "store_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep answers in FOLDER, and take those that are there.",
+)
+@json_option
+@language_option
+def command(words: tuple[str, ...], as_json: bool, language: Language, **options: Any) -> int:
+    """Whether short and long prompts are better served apart, under promises of TTFT and TPOT.
+
+    Thresholds and divisions of the servers are tried on one draw of the workload, and the best is
+    held against one mixed pool on others. Exit code 0 where splitting pays, 1 where it does not.
+    """
+    if options["ttft"] is None and options["tpot"] is None:
+        raise CommandLineError("nothing is promised; give --ttft, --tpot or both")
+    if not 0 < options["confidence"] < 1:
+        raise CommandLineError(
+            f"--confidence is {options['confidence']:g}; give a share above 0 and below 1"
+        )
+    options, gpus = _one_server(options)
+    server = served_deployment(words, options, language, verb="pools")
+    if server.refused is not None:
+        from tokenroom.reports.console import console
+        from tokenroom.reports.speed_text import print_refusal
+
+        print_refusal(console(), server.refused, language)
+        return 1
+    if options["limit"] is None and options["trace"] is None:
+        options = {**options, "limit": _LIMIT}
+    found = _found(server, gpus, options)
+    if as_json:
+        from tokenroom.reports.console import print_json
+        from tokenroom.reports.splitting_text import splitting_json
+
+        print_json(splitting_json(found, language))
+    else:
+        from tokenroom.reports.console import console
+        from tokenroom.reports.splitting_text import print_splitting
+
+        print_splitting(console(), found, language)
+    if found.interrupted:
+        return _INTERRUPTED
+    return 0 if found.pays else 1
+
+
+def _one_server(options: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """The options of one server, and the GPUs of all of them."""
+    from tokenroom.cli.options import named_count
+    from tokenroom.hardware.names import split_count
+
+    gpu = options["gpu"]
+    gpus = options["gpus"] if gpu is None else named_count(gpu, options["gpus"])
+    if gpus is None:
+        raise CommandLineError("no number of GPUs is given; give all of them, as --gpu 8xl40s")
+    kind = gpu if gpu is None else split_count(gpu)[1]
+    return {**options, "gpu": kind, "gpus": None}, gpus
+
+
+def _found(server: ServedDeployment, gpus: int, options: dict[str, Any]) -> Splitting:
+    from tokenroom.comparing.splitting import splitting
+    from tokenroom.execution.store import Store
+    from tokenroom.execution.workers import workers
+    from tokenroom.serving.metrics import LatencyLimits
+
+    each = server.fit.deployment.node.count
+    if gpus % each or gpus < 2 * each:
+        raise CommandLineError(
+            f"--gpus is {gpus} and a server has {each}; give a multiple of {each}, at least "
+            f"{2 * each}"
+        )
+    limits = LatencyLimits(ttft_seconds=options["ttft"], tpot_seconds=options["tpot"])
+    with ExitStack() as stack:
+        store = None
+        if options["store_folder"] is not None:
+            store = stack.enter_context(closing(Store(options["store_folder"])))
+        executor, count = stack.enter_context(workers(options["jobs"], options["ray_address"]))
+        return splitting(
+            server,
+            gpus // each,
+            workload_source(options),
+            limits,
+            executor,
+            workers=count,
+            draws=options["draws"],
+            confidence=options["confidence"],
+            store=store,
+            on_outcome=stack.enter_context(_progress(options["draws"])),
+        )
+
+
+@contextmanager
+def _progress(draws: int) -> Iterator[Callable[[Outcome], None]]:
+    from tokenroom.comparing.splitting import most_runs
+    from tokenroom.reports.progress import progress
+
+    runs, done = most_runs(draws), 0
+    with progress(runs, least=2) as moved:
+
+        def hear(outcome: Outcome) -> None:
+            nonlocal done
+            done += 1
+            if moved is not None:
+                moved(done, runs)
+
+        yield hear
