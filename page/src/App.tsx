@@ -18,6 +18,8 @@ import { remember, remembered } from "./remembered";
 import { roundNumbers, Slider } from "./Slider";
 import { Tabs } from "./Tabs";
 import { Text } from "./Text";
+import { type TraceFile, TrafficPanel } from "./traffic/TrafficPanel";
+import { useTraffic } from "./traffic/useTraffic";
 import { named, sayIn } from "./words";
 
 const CONTEXTS = roundNumbers(512, 2 ** 20);
@@ -64,6 +66,8 @@ export function App({ first }: { first: Question }) {
   const body = bodyOf(question);
   const key = JSON.stringify(body);
   const unreachable = say("unreachable");
+  const traffic = useTraffic(unreachable);
+  const [trace, setTrace] = useState<TraceFile | null>(null);
   const { answer: fit, refusal, busy, stale } = useAnswer(key, (signal) => ask<Fit>("fit", body, signal), { unreachable });
   const speedKey = JSON.stringify(speedBody(question));
   const { answer: speedAnswer, refusal: speedRefusal, stale: speedStale } = useAnswer(
@@ -291,6 +295,7 @@ export function App({ first }: { first: Question }) {
               <Tabs tabs={TABS.map((id) => ({ id, label: say(`tab_${id}`) }))} chosen={question.tab} label={say("answer")} onChoose={(tab) => leap({ tab })}>
                 {question.tab === "growth" && <Growth question={question} fit={fit} say={say} />}
                 {question.tab === "speed" && <SpeedPanel question={question} fit={fit} say={say} onChange={change} />}
+                {question.tab === "traffic" && <TrafficPanel question={question} fit={fit} say={say} traffic={traffic} trace={trace} onTrace={setTrace} onChange={change} />}
                 {question.tab === "changes" && <Changes question={question} fit={fit} say={say} onApply={apply} />}
                 {question.tab === "engines" && <Engines question={question} fit={fit} say={say} titles={titles} />}
                 {question.tab === "accuracy" && <AccuracyPanel say={say} titles={titles} />}

@@ -13,7 +13,7 @@ interface FigureProps {
   title?: string;
 }
 
-function Figure({ label, value, note, onExplain, title }: FigureProps) {
+export function Figure({ label, value, note, onExplain, title }: FigureProps) {
   const inner = (
     <>
       <span class="label">{label}</span>

@@ -213,10 +213,13 @@ let worker: Worker | undefined;
 let current: Waiting | undefined;
 const queue: Waiting[] = [];
 
+/** Python in the browser, for who wants one of their own. */
+export const workerOf = (): Worker => new Worker("worker.js", { type: "module" });
+
 /** The JSON text with which the worker answers; what was given up before its turn is never asked. */
 function asked(kind: string, body: string, signal?: AbortSignal): Promise<string> {
   if (!worker) {
-    worker = new Worker("worker.js", { type: "module" });
+    worker = workerOf();
     worker.addEventListener("message", (event: MessageEvent<string>) => {
       current?.resolve(event.data);
       current = undefined;

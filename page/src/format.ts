@@ -34,3 +34,14 @@ export const parameters = (count: number): string =>
 
 /** Exact bytes, for titles. */
 export const exactly = (bytes: number): string => `${whole(bytes)} B`;
+
+export const percent = (share: number): string => `${(share * 100).toFixed(share > 0 && share < 0.0995 ? 1 : 0)}%`;
+
+/** A time of a run, as 4.2 s, 3:07 or 1:02:33. */
+export const clock = (value: number): string => {
+  if (value < 120) return `${value.toFixed(1)} s`;
+  const count = Math.floor(value);
+  const two = (part: number) => String(part).padStart(2, "0");
+  const minutes = Math.floor(count / 60);
+  return minutes < 60 ? `${minutes}:${two(count % 60)}` : `${Math.floor(minutes / 60)}:${two(minutes % 60)}:${two(count % 60)}`;
+};

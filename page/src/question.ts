@@ -25,6 +25,10 @@ export interface Question {
   ttft: string;
   /** Further settings of the engine, as `name=value` lines. */
   settings: string;
+  /** The workload that is simulated: a description, or `trace` for a file. */
+  workload: string;
+  /** Whether it was run, so that a link to it runs it again. */
+  run: string;
   tab: string;
   language: Language;
 }
@@ -48,16 +52,18 @@ export const DEFAULT: Question = {
   tpot: "",
   ttft: "",
   settings: "",
+  workload: "chat",
+  run: "",
   tab: "growth",
   language: "en",
 };
 
 const PLAIN: (keyof Question)[] = [
-  "model", "gpu", "engine", "version", "weights", "kv", "util", "price", "tpot", "ttft", "settings", "tab",
+  "model", "gpu", "engine", "version", "weights", "kv", "util", "price", "tpot", "ttft", "settings", "workload", "run", "tab",
 ];
 const COUNTS: (keyof Question)[] = ["gpus", "context", "input", "output", "concurrency"];
 /** The sections under the answer. */
-export const TABS = ["growth", "speed", "changes", "engines", "accuracy"] as const;
+export const TABS = ["growth", "speed", "traffic", "changes", "engines", "accuracy"] as const;
 
 const MAX_COUNT = 2 ** 30;
 

@@ -10,7 +10,9 @@ interface Asked {
   body: string;
 }
 
-type Answering = (kind: string, body: string) => string;
+type Telling = (done: number, total: number, figures: string) => void;
+
+type Answering = (kind: string, body: string, tell: Telling) => string;
 
 // The runtime lies beside the bundle and is no part of it.
 const RUNTIME = "./runtime/pyodide.mjs";
@@ -31,7 +33,8 @@ addEventListener("message", async (event: MessageEvent<Asked>) => {
   const { kind, body } = event.data;
   try {
     const answering = await started;
-    postMessage(answering(kind, body));
+    const tell: Telling = (done, total, figures) => postMessage({ done, total, figures: JSON.parse(figures) });
+    postMessage(answering(kind, body, tell));
   } catch (error) {
     const message = `Python could not be started in this browser (${error}); load the page again`;
     postMessage(JSON.stringify({ error: { message } }));

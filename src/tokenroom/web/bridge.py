@@ -7,6 +7,7 @@ which :mod:`tokenroom.web.site` writes beside this module, and the library check
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from types import SimpleNamespace
@@ -21,11 +22,24 @@ DEFAULTS: Final = "defaults.json"
 _find: Final = ModelFinder()
 
 
-def answered(kind: str, body: str) -> str:
-    """The JSON text that answers a question, as the server of :mod:`tokenroom.web.app` gives it."""
+def answered(kind: str, body: str, tell: Callable[[int, int, str], object] | None = None) -> str:
+    """The JSON text that answers a question, as the server of :mod:`tokenroom.web.app` gives it.
+
+    Args:
+        kind: Of the question.
+        body: The question as JSON.
+        tell: Hears how far a simulation is: requests that ended, all of them (0 if that is not
+            known), and what it has found so far as JSON.
+    """
+
+    def on_progress(done: int, total: int, figures: Mapping[str, float] | None = None, /) -> None:
+        if tell is not None:
+            tell(done, total, json.dumps(figures))
+
+    options = {"on_progress": on_progress} if kind == "simulate" else {}
     try:
         question = SimpleNamespace(**(_defaults()[kind] | json.loads(body)))
-        return json.dumps(ANSWERS[kind](question, _find))
+        return json.dumps(ANSWERS[kind](question, _find, **options))
     except TokenroomError as error:
         return json.dumps({"error": {"message": str(error)}})
 

@@ -23,6 +23,13 @@ _POLL_SECONDS: Final = 0.2
 _PING_SECONDS: Final = 15.0  # proxies close what is silent for long
 _RETRY_SECONDS: Final = "5"
 
+_EVENT: Final = {
+    "description": "One event; data is the job as JSON.",
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
+    "required": ["event", "data"],
+}
+
 router = APIRouter(prefix="/v1/jobs")
 OfServer = Annotated[Server, Depends(server_of)]
 
@@ -83,7 +90,7 @@ async def cancel(job_id: str, server: OfServer) -> Response:
     "/{job_id}/events",
     summary="Watch a job",
     responses={
-        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+        200: {"content": {"text/event-stream": {"schema": _EVENT}}},
         204: {"description": "The end of the job is known already."},
     },
     response_class=StreamingResponse,

@@ -82,7 +82,7 @@ class _Teller:
         self._total = total or 0
         self._pool_blocks = pool_blocks
         self._told = time.monotonic()
-        self._ended = self._served = self._many = self._output_tokens = 0
+        self._ended = self._served = self._many = self._tokens = 0
         self._ttft = self._tpot = 0.0
 
     def request(self, record: RequestRecord) -> None:
@@ -91,7 +91,6 @@ class _Teller:
         if record.refused is not None:
             return
         self._served += 1
-        self._output_tokens += record.output_tokens
         self._ttft += record.ttft_seconds
         if record.tpot_seconds is not None:
             self._many += 1
@@ -99,6 +98,7 @@ class _Teller:
 
     def step(self, step: StepRecord) -> None:
         """Tell where the run stands, unless it was told a moment ago."""
+        self._tokens += step.tokens
         if self._tell is None or time.monotonic() - self._told < _TOLD_EVERY_SECONDS:
             return
         seconds = step.end_seconds
@@ -107,7 +107,7 @@ class _Teller:
             "running": step.running,
             "waiting": step.waiting,
             "kv_pool_usage": step.used_blocks / self._pool_blocks,
-            "output_tokens_per_second": self._output_tokens / seconds if seconds else 0.0,
+            "computed_tokens_per_second": self._tokens / seconds if seconds else 0.0,
         }
         if self._served:
             figures["ttft_mean_seconds"] = self._ttft / self._served
