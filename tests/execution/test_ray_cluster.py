@@ -1,31 +1,20 @@
 """A real Ray cluster of this machine, started for the test in a process of its own."""
 
 import json
-import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tried import outcomes, squared, tasks, values
+from tried import outcomes, ray_environment, ray_head, squared, tasks, values
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(find_spec("ray") is None, reason="the extra ray is not installed"),
 ]
 
-HEAD = """
-import sys
-import ray
-
-context = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=sys.argv[1])
-print(context.address_info["address"], flush=True)
-sys.stdin.read()
-"""
 CLIENT = """
 import json, sys
 import tried
@@ -49,38 +38,17 @@ print(json.dumps([[o.answer, o.problem, o.lost] for o in found]))
 
 
 @pytest.fixture(scope="module")
-def environment() -> dict[str, str]:
-    found = [str(Path(__file__).parent), *sys.path]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(found), "RAY_AUTH_MODE": "disabled"}
+def address() -> Iterator[str]:
+    with ray_head() as found:
+        yield found
 
 
-@pytest.fixture(scope="module")
-def address(environment: dict[str, str]) -> Iterator[str]:
-    folder = tempfile.mkdtemp(prefix="ray")  # pytest's own are too long for the names of sockets
-    head = subprocess.Popen(
-        [sys.executable, "-c", HEAD, folder],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment,
-    )
-    assert head.stdout is not None
-    try:
-        yield head.stdout.readline().strip()
-    finally:
-        head.communicate(timeout=60)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def test_a_cluster_answers_what_processes_answer(
-    tmp_path: Path, address: str, environment: dict[str, str]
-) -> None:
+def test_a_cluster_answers_what_processes_answer(tmp_path: Path, address: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CLIENT, address, str(tmp_path)],
         capture_output=True,
         text=True,
-        env=environment,
+        env=ray_environment(),
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
@@ -93,7 +61,7 @@ def test_a_cluster_answers_what_processes_answer(
     assert found[7] == [None, "value is 7; give another", 0]
 
 
-def test_an_address_without_a_cluster_is_refused(environment: dict[str, str]) -> None:
+def test_an_address_without_a_cluster_is_refused() -> None:
     code = (
         "from tokenroom.execution.ray_cluster import RayCluster\n"
         "from tokenroom.errors import ExecutionError\n"
@@ -101,6 +69,10 @@ def test_an_address_without_a_cluster_is_refused(environment: dict[str, str]) ->
         "except ExecutionError as error: print(error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=120
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=ray_environment(),
+        timeout=120,
     )
     assert done.stdout.startswith("--ray 127.0.0.1:9: no cluster answers there"), done.stderr

@@ -1,9 +1,14 @@
-"""Functions that the tests of executors have called elsewhere, and how they have it done."""
+"""What tests of executors have called elsewhere, and a Ray cluster for them."""
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +67,39 @@ def outcomes(given: Iterator[Task], jobs: int, store: Store | None = None) -> li
 
 def values(number: int) -> list[Question]:
     return [{"value": value} for value in range(number)]
+
+
+HEAD = """
+import sys
+import ray
+
+context = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=sys.argv[1])
+print(context.address_info["address"], flush=True)
+sys.stdin.read()
+"""
+
+
+def ray_environment() -> dict[str, str]:
+    """Variables of processes that take part in the cluster, which find what this one finds."""
+    found = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    return {**os.environ, "PYTHONPATH": found, "RAY_AUTH_MODE": "disabled"}
+
+
+@contextmanager
+def ray_head() -> Iterator[str]:
+    """The address of a Ray cluster of this machine, which ends with a process of its own."""
+    folder = tempfile.mkdtemp(prefix="ray")  # pytest's own are too long for the names of sockets
+    head = subprocess.Popen(
+        [sys.executable, "-c", HEAD, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=ray_environment(),
+    )
+    assert head.stdout is not None
+    try:
+        yield head.stdout.readline().strip()
+    finally:
+        head.communicate(timeout=60)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -123,6 +123,8 @@ def command(
 
         click.echo(schema_text(), nl=False)
         return 0
+    if options["trace"] is not None and options["ray_address"] is not None:
+        options["trace"] = str(Path(options["trace"]).absolute())  # workers are in other folders
     workload = workload_source(options)
     limits = _limits(options)
     seeds = _seeds(options)

@@ -91,8 +91,6 @@ class _Worker:
             process.kill()
 
     def _work(self) -> None:
-        if hasattr(signal, "pthread_sigmask"):  # processes inherit what this thread does not hear
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         while (task := self._tasks.get()) is not _STOP:
             future, call = task
             if not future.set_running_or_notify_cancel():
@@ -120,6 +118,7 @@ class _Worker:
         return answer
 
     def _begin(self) -> None:
+        _block_interrupts()
         self._connection, theirs = _SPAWN.Pipe()
         self._process = _SPAWN.Process(target=_serve, args=(theirs,), daemon=True)
         self._process.start()
@@ -134,8 +133,18 @@ class _Worker:
         self._connection = self._process = None
 
 
+def _block_interrupts() -> None:
+    """Let no interrupt reach this thread, nor a process that it starts, which inherits that."""
+    if hasattr(signal, "pthread_sigmask"):
+        from multiprocessing.resource_tracker import ensure_running
+
+        ensure_running()  # which lets interrupts through again when it begins
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+
 def _serve(connection: Connection) -> None:
     """Call what comes through the connection until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it was not blocked from the beginning
     while True:
         try:
             function, args, kwargs = connection.recv()
