@@ -152,9 +152,9 @@ def test_settings_of_the_scheduler_are_checked_as_vllm_does(
         fit("llama-3.1-8b", "h100", **settings)
 
 
-def test_pipelines_have_no_simulated_steps() -> None:
-    with pytest.raises(DeploymentError, match="pipeline_parallel_size is 2"):
-        step_cost(fit("llama-3.1-8b", "h100", gpus=2, pp=2))
+def test_pipelines_of_other_engines_have_no_simulated_steps() -> None:
+    with pytest.raises(DeploymentError, match="pipelines of tensorrt-llm are not simulated"):
+        step_cost(fit("llama-3.1-8b", "h100", gpus=2, pp=2, engine="tensorrt-llm"))
 
 
 def drafting(method: str, tokens: int = 3, **settings: Any) -> FitResult:

@@ -41,7 +41,7 @@ def served_deployment_options(command: Command) -> Command:
     decorators: tuple[Callable[[Any], Any], ...] = (
         words_argument,
         deployment_options(
-            pp="Pipeline-parallel size (only 1 is simulated).",
+            pp="Pipeline-parallel size.",
             dp="Data-parallel size: copies in one server.",
             engine="vllm, tensorrt-llm, llama.cpp or transformers, with @VERSION for an older one.",
         ),

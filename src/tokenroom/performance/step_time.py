@@ -61,7 +61,7 @@ class StepTime:
         high_seconds: Upper end.
         device_seconds: The operators alone.
         host_seconds: The host's part alone.
-        stage_seconds: The operators of the slowest stage of a pipeline; all of them without one.
+        stages: The operators of each stage of a pipeline; all of them together without one.
         operators: Time by operator, longest first.
         limiter: What holds the most time: ``"compute"``, ``"bandwidth"``, ``"communication"``,
             ``"launch"`` or ``"host"``.
@@ -76,12 +76,17 @@ class StepTime:
     high_seconds: float
     device_seconds: float
     host_seconds: float
-    stage_seconds: float
+    stages: tuple[float, ...]
     operators: Mapping[str, Share]
     limiter: str
     tables_of: str
     borrowed: bool
     work: StepWork
+
+    @property
+    def stage_seconds(self) -> float:
+        """The operators of the slowest stage of a pipeline; all of them without one."""
+        return max(self.stages)
 
 
 class TimedOperator(NamedTuple):
@@ -274,7 +279,7 @@ def _timed(
         high_seconds=busy + wait + above,
         device_seconds=device,
         host_seconds=hosted,
-        stage_seconds=device if plan is None else _slowest_stage(plan, by_block),
+        stages=(device,) if plan is None else _stages(plan, by_block),
         operators=dict(sorted(shares_of.items(), key=lambda item: -item[1].seconds)),
         limiter=max(totals, key=totals.__getitem__),
         tables_of=efficiency.key,
@@ -292,8 +297,8 @@ def _starting_seconds(operators: tuple[Operator, ...], host: HostCost, launches:
     )
 
 
-def _slowest_stage(plan: ModelPlan, by_block: Mapping[int, float]) -> float:
-    """Seconds of the stage that takes longest: its blocks, and what the first and last have."""
+def _stages(plan: ModelPlan, by_block: Mapping[int, float]) -> tuple[float, ...]:
+    """Seconds of each stage: its blocks, and what the first and last have."""
     last = len(plan.stages) - 1
     found = []
     for stage, counts in enumerate(plan.stages):
@@ -306,4 +311,4 @@ def _slowest_stage(plan: ModelPlan, by_block: Mapping[int, float]) -> float:
         if stage == last:
             seconds += by_block.get(AFTER_BLOCKS, 0.0)
         found.append(seconds)
-    return max(found)
+    return tuple(found)

@@ -28,6 +28,10 @@ class Accelerators(Protocol):
     def batches(self) -> int | None:
         """Steps that may be decided and not done; None for what the scheduler keeps."""
 
+    @property
+    def keeps_empty(self) -> bool:
+        """Whether decisions to run nothing take a place among them, behind steps that run."""
+
     def run(self, plan: StepPlan, now: float) -> tuple[float, float]:
         """When a step begins that is decided now, and when its tokens are back."""
 
@@ -42,6 +46,7 @@ class OneByOne:
     __slots__ = ("_free", "_step_seconds")
 
     batches: None = None
+    keeps_empty = False
 
     def __init__(self, step_seconds: StepSeconds) -> None:
         self._step_seconds = step_seconds
@@ -79,7 +84,7 @@ class _Times:
 
 
 class _Step(NamedTuple):
-    plan: StepPlan
+    plan: StepPlan | None
     start_seconds: float
     end_seconds: float
 
@@ -201,13 +206,20 @@ class Engine:
 
     def begin(self, now: float) -> float | None:
         """Decide what can be decided; when the oldest step ends, None with nothing to run."""
-        while len(self._steps) < self.batches and (plan := self.decide()) is not None:
-            self._steps.append(_Step(plan, *self._accelerators.run(plan, now)))
-        return self._steps[0].end_seconds if self._steps else None
+        steps = self._steps
+        while len(steps) < self.batches:
+            if (plan := self.decide()) is not None:
+                steps.append(_Step(plan, *self._accelerators.run(plan, now)))
+            elif self._accelerators.keeps_empty and any(step.plan is not None for step in steps):
+                steps.append(_Step(None, now, steps[-1].end_seconds))
+            else:
+                break
+        return steps[0].end_seconds if steps else None
 
     def end(self) -> list[RequestRecord]:
         """End the oldest step; gives the records of requests that ended with it."""
-        return self.complete(*self._steps.popleft())
+        plan, start, end = self._steps.popleft()
+        return [] if plan is None else self.complete(plan, start, end)
 
     def decide(self) -> StepPlan | None:
         """What the scheduler decides to run next; None for nothing."""

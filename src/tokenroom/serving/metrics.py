@@ -220,16 +220,21 @@ class ServingMetrics:
 class _Timeline:
     """Sums over stretches of steps that double in length when there are too many of them."""
 
-    __slots__ = ("_per_point", "_rows")
+    __slots__ = ("_ended_at", "_per_point", "_rows")
 
     def __init__(self) -> None:
         self._per_point = 1
         self._rows: list[list[float]] = []
+        self._ended_at: dict[tuple[int, int], float] = {}
 
     def add(self, step: StepRecord) -> None:
-        seconds = step.end_seconds - step.start_seconds
+        engine = step.replica, step.rank
+        # Steps of a pipeline overlap: the time of several is counted once.
+        start = max(step.start_seconds, self._ended_at.get(engine, 0.0))
+        self._ended_at[engine] = step.end_seconds
+        seconds = step.end_seconds - start
         row = [
-            step.start_seconds,
+            start,
             seconds,
             seconds * step.running,
             seconds * step.waiting,

@@ -18,6 +18,7 @@ from tokenroom.serving.engine import Accelerators, Engine, Fetch, OneByOne
 from tokenroom.serving.events import Events
 from tokenroom.serving.fleet_description import Role, Scaling
 from tokenroom.serving.lockstep import Lockstep, TogetherCost, TogetherSeconds
+from tokenroom.serving.pipeline import Pipeline, PipelineCost
 from tokenroom.serving.record import StepRecord
 from tokenroom.serving.replica import Heard, Replica
 from tokenroom.serving.step_cost import StepCost, step_cost
@@ -81,6 +82,11 @@ class Pool:
         """Whether it is one server of one copy, and stays that."""
         return self.replicas == self.copies.count == 1 and self.scaling is None
 
+    @property
+    def stages(self) -> int:
+        """Pipeline stages of each engine."""
+        return self.cost.terms.layout.pipeline_parallel_size
+
 
 def pool_of(
     result: FitResult,
@@ -121,12 +127,19 @@ def pool_of(
         scheduling = {**scheduling, "kv_role": _KV_ROLES[role]}
     engine = engine_of(result, scheduling)
     cost = step_cost(result, factors)
+    copies = copies_of(result, cost.terms)
+    stages = cost.terms.layout.pipeline_parallel_size
+    if stages > 1 and copies.count > 1 and copies.lockstep:
+        raise DeploymentError(
+            f"pipeline_parallel_size is {stages}; pipelines of ranks that step together are not "
+            "simulated, it may be 1"
+        )
     return Pool(
         name=name,
         fit=result,
         engine=engine,
         cost=cost,
-        copies=copies_of(result, cost.terms),
+        copies=copies,
         replicas=replicas,
         role=role,
         price_per_gpu_hour=price_per_gpu_hour,
@@ -146,7 +159,16 @@ class ReplicaFactory:
         fetch: Hears whose KV is to come to an engine that only writes answers.
     """
 
-    __slots__ = ("_events", "_fetch", "_heard", "_observe", "_pool", "_table", "_together")
+    __slots__ = (
+        "_events",
+        "_fetch",
+        "_heard",
+        "_observe",
+        "_pipeline",
+        "_pool",
+        "_table",
+        "_together",
+    )
 
     def __init__(
         self,
@@ -162,6 +184,7 @@ class ReplicaFactory:
         self._heard = heard
         self._fetch = fetch
         self._table = StepTable(pool.cost)
+        self._pipeline = PipelineCost(pool.cost) if pool.stages > 1 else None
         self._together: TogetherSeconds | None = None
         if pool.copies.lockstep and pool.copies.count > 1:
             self._together = TogetherCost(pool.cost)
@@ -195,4 +218,11 @@ class ReplicaFactory:
         )
 
     def _accelerators(self) -> Accelerators:
-        return OneByOne(self._table)
+        if self._pipeline is None:
+            return OneByOne(self._table)
+        config: Any = self._pool.engine.config
+        return Pipeline(
+            self._pipeline,
+            batches=config.max_concurrent_batches,
+            keeps_empty=config.staggers,
+        )

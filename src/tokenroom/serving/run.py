@@ -200,7 +200,8 @@ class Run:
         self._collector = MetricsCollector(limits)
         self._of_pools = [MetricsCollector(limits) for _ in self.pools]
         self._fleet: Fleet | None = None
-        if len(self.pools) > 1 or not self.pools[0].is_one_engine:
+        first = self.pools[0]
+        if len(self.pools) > 1 or not first.is_one_engine or first.stages > 1:
             self._fleet = Fleet(
                 self.pools, router, self._pool_stepped, self._pool_ended, transfer=transfer
             )

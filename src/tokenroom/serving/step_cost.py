@@ -11,7 +11,7 @@ from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.models.spec import ModelSpec
 from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.performance.host import arrival_seconds, host_cost
-from tokenroom.performance.step_time import step_time
+from tokenroom.performance.step_time import StepTime, step_time
 from tokenroom.performance.work import Chunk, StepWork
 from tokenroom.serving.request import Request
 from tokenroom.serving.scheduler import StepPlan
@@ -19,6 +19,9 @@ from tokenroom.serving_terms import Terms, step_terms_of
 
 _DRAFTS: Final = ("vllm",)
 """Engines whose scheduler is simulated with drafts."""
+
+_PIPELINES: Final = ("vllm",)
+"""Engines whose scheduler is simulated with several stages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,10 @@ class StepCost:
 
     def seconds(self, work: StepWork) -> float:
         """Seconds of such a step."""
+        return self.time(work).seconds
+
+    def time(self, work: StepWork) -> StepTime:
+        """The time of such a step, with that of each stage of a pipeline."""
         terms = self.terms
         return step_time(
             self.spec,
@@ -106,7 +113,7 @@ class StepCost:
             asynchronous=terms.asynchronous,
             drafting=terms.drafting,
             factors=self.factors,
-        ).seconds
+        )
 
     def delay_seconds(self, request: Request) -> float:
         """What a request spends outside of the engine: HTTP, tokenising, queues of processes."""
@@ -118,8 +125,8 @@ def step_cost(result: FitResult, factors: Factors = UNCALIBRATED) -> StepCost:
     """How long the steps of a fitted deployment take.
 
     Raises:
-        DeploymentError: It is a pipeline, or drafts tokens in an engine of which that is not
-            simulated, or its speed is not modelled.
+        DeploymentError: It is a pipeline or drafts tokens in an engine of which that is not
+            simulated, does both, or its speed is not modelled.
     """
     terms = step_terms_of(result)
     if terms.drafting is not None and result.deployment.engine not in _DRAFTS:
@@ -127,10 +134,16 @@ def step_cost(result: FitResult, factors: Factors = UNCALIBRATED) -> StepCost:
             f"speculative decoding by {terms.drafting.method} is simulated of vllm alone; leave it "
             "out"
         )
-    if terms.layout.pipeline_parallel_size > 1:
+    layout = terms.layout
+    if layout.pipeline_parallel_size > 1 and result.deployment.engine not in _PIPELINES:
         raise DeploymentError(
-            f"pipeline_parallel_size is {terms.layout.pipeline_parallel_size}; pipelines are not "
-            "simulated, it may be 1"
+            f"pipeline_parallel_size is {layout.pipeline_parallel_size}; pipelines of "
+            f"{result.deployment.engine} are not simulated, it may be 1"
+        )
+    if layout.pipeline_parallel_size > 1 and terms.drafting is not None:
+        raise DeploymentError(
+            f"speculative decoding by {terms.drafting.method} is not simulated in a pipeline; "
+            "leave it out"
         )
     deployment = result.deployment
     return StepCost(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from math import gcd
 from types import MappingProxyType
 from typing import Any, Final
@@ -25,6 +26,7 @@ from tokenroom.serving.kept_drafts import KeptDrafts
 from tokenroom.serving.kv_group import Kind, KvGroup
 from tokenroom.serving.schedulers.vllm import VllmDrafts, VllmScheduler, VllmSchedulerConfig
 from tokenroom.serving.schedulers.vllm_drafting import DraftingScheduler
+from tokenroom.serving.schedulers.vllm_pipeline import VllmPipelineConfig, VllmPipelineScheduler
 from tokenroom.serving.schedulers.vllm_transfers import VllmDecodeScheduler, VllmPrefillScheduler
 from tokenroom.serving_terms import terms_of
 
@@ -76,7 +78,13 @@ def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngi
     check_names(scheduling, (*_SCHEDULING, *_OF_DRAFTS, "scheduler", "kv_role"), "vllm")
     own = {name: value for name, value in scheduling.items() if name in _SCHEDULING}
     config = scheduler_config(result, own)
+    stages = result.deployment.resolved.pipeline_parallel_size
     role = scheduling.get("kv_role")
+    if stages > 1 and (role is not None or "scheduler" in scheduling):
+        raise DeploymentError(
+            f"pipeline_parallel_size is {stages}; it may be 1 where KV is moved between engines or "
+            "scheduler is given"
+        )
     if role not in _SCHEDULERS:
         raise DeploymentError(
             f"kv_role is {shown(role)}; it may be kv_producer or kv_consumer, or left out"
@@ -101,16 +109,36 @@ def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngi
     if drafting is not None:
         settings["num_speculative_tokens"] = drafting.depth
         settings["acceptance"] = drafting.acceptance.rate
+    if stages > 1:
+        config = _staged(config, result)
     return SimulatedEngine(
-        new_scheduler=lambda: (
-            _SCHEDULERS[role](config) if keeps is None else DraftingScheduler(config, keeps)
-        ),
+        new_scheduler=lambda: _new_scheduler(config, role, keeps),
         config=config,
         block_tokens=_named_block_tokens(config),
         usable_blocks=config.num_blocks - 1,
         max_model_len=config.max_model_len,
         finds_prefixes=config.enable_prefix_caching,
         settings=settings,
+    )
+
+
+def _new_scheduler(
+    config: VllmSchedulerConfig, role: Setting, keeps: KeptDrafts | None
+) -> VllmScheduler:
+    if keeps is not None:
+        return DraftingScheduler(config, keeps)
+    if isinstance(config, VllmPipelineConfig):
+        return VllmPipelineScheduler(config)
+    return _SCHEDULERS[role](config)
+
+
+def _staged(config: VllmSchedulerConfig, result: FitResult) -> VllmPipelineConfig:
+    """The settings over several stages (``max_concurrent_batches`` of ``vllm/config/vllm.py``)."""
+    resolved = result.deployment.resolved
+    return VllmPipelineConfig(
+        **{field.name: getattr(config, field.name) for field in fields(config)},
+        stages=resolved.pipeline_parallel_size,
+        staggers=resolved.async_scheduling and resolved.second_runner,
     )
 
 

@@ -161,6 +161,11 @@ class VllmSchedulerConfig:
                 f"{drafts.input_slots} of them for each request, give more"
             )
 
+    @property
+    def max_concurrent_batches(self) -> int:
+        """Steps that may be decided and not done."""
+        return 2 if self.async_scheduling else 1
+
 
 class VllmScheduler:
     """Which requests compute how many tokens in each step.
@@ -196,14 +201,13 @@ class VllmScheduler:
     _manager: ClassVar[type[KvCacheManager]] = KvCacheManager
 
     def __init__(self, config: VllmSchedulerConfig) -> None:
-        batches = 2 if config.async_scheduling else 1
         drafts = config.drafts
         self.config = config
         self.kv = self._manager(
             num_blocks=config.num_blocks,
             groups=config.groups,
             max_model_len=config.max_model_len,
-            max_in_flight_tokens=batches * config.max_num_batched_tokens,
+            max_in_flight_tokens=config.max_concurrent_batches * config.max_num_batched_tokens,
             enable_prefix_caching=config.enable_prefix_caching,
             retention_interval_tokens=config.prefix_cache_retention_interval,
             lookahead_tokens=drafts.lookahead_tokens if drafts is not None else 0,
