@@ -18,11 +18,10 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from tokenroom.errors import DeploymentError, shown
 from tokenroom.performance.drafting import acceptance_of, expected_tokens
 from tokenroom.performance.floor import Floor, step_floor
-from tokenroom.performance.idle import burst_ttft
+from tokenroom.performance.load import burst_ttft
 from tokenroom.performance.operators import step_operators
 from tokenroom.performance.work import Chunk, StepWork
 from tokenroom.serving_speed import MAX_CONCURRENCY, Range, ServingSpeed
-from tokenroom.serving_terms import replica_of
 from tokenroom.step_ledger import LIMITERS
 
 Objective: TypeAlias = Literal["tpot", "ttft"]
@@ -225,12 +224,16 @@ class LoadLimits:
 
     def burst(self, prompts: int) -> Burst:
         """So many prompts at once."""
-        asked = self.asked
-        terms = asked.terms._replace(drafting=None)
+        deployment, terms = self.asked.fit.deployment, self.asked.terms
         times = burst_ttft(
-            replica_of(asked.fit, terms, factors=asked.factors),
-            asked.load.input_tokens,
+            deployment.spec,
+            terms.layout,
+            deployment.node.accelerator,
+            self.asked.load.input_tokens,
             -(-prompts // terms.replicas),
+            engine=terms.engine,
+            max_num_batched_tokens=terms.token_budget,
+            kv_dtype=terms.kv_dtype,
         )
         return Burst(prompts=prompts, ttft_seconds=Range(*times))
 

@@ -421,3 +421,37 @@ def test_another_run_is_not_gone_on_with(
     assert "holds more than the 31 lines that this run finds" in err
     _, err = asked(capsys, *words[:-1], "--resume", code=2)
     assert "give it with --requests" in err
+
+
+def many(path: Path, count: int = 3000) -> Path:
+    rows = (f"{number / 20},{100 + number % 900},{1 + number % 40}" for number in range(count))
+    path.write_text("arrival,input,output\n" + "\n".join(rows) + "\n" + " " * (1 << 15))
+    return path
+
+
+def test_many_requests_are_served_by_the_compiled_engine_alike(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("numba")
+    trace = str(many(tmp_path / "t.csv"))
+    words = ("llama-3-8b", "--gpu", "a100", "--trace", trace, "--ttft", "200ms", "--context", "900")
+    file = tmp_path / "r.csv"
+    by_step, told = asked(capsys, *words, "--step-by-step", "--requests", str(file))
+    records = file.read_text()
+    compiled, told_too = asked(capsys, *words)
+    assert compiled == by_step
+    assert "is refused: no room for an answer" in told
+    assert set(told.splitlines()) - set(told_too.splitlines()) == {f"Requests written to {file}"}
+    asked(capsys, *words, "--requests", str(file))
+    assert file.read_text() == records
+
+
+def test_without_the_compiler_it_says_so_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tokenroom.serving.compiled.coverage._NEEDS", ("no_such_module",))
+    trace = str(many(tmp_path / "t.csv", 200))
+    _, told = asked(capsys, "llama-3-8b", "--gpu", "a100", "--trace", trace)
+    assert told.count("what compiles the engine is not installed") == 1
+    sliding = ("gpt-oss-20b", "--gpu", "a100", "--trace", trace)
+    assert asked(capsys, *sliding)[1] == ""

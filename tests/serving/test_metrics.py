@@ -3,7 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenroom.errors import WorkloadError
-from tokenroom.serving.metrics import LatencyLimits, MetricsCollector, distribution
+from tokenroom.serving.distribution import distribution
+from tokenroom.serving.metrics import LatencyLimits, MetricsCollector
 from tokenroom.serving.record import Refusal, RequestRecord, StepRecord
 
 

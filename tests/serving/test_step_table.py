@@ -77,6 +77,13 @@ def test_the_host_adds_what_it_adds_to_a_computed_step(settings: dict[str, bool]
         assert table(plan) == pytest.approx(cost(plan), rel=WORST)
 
 
+def test_the_host_starts_what_surrounds_prompts_over_latents() -> None:
+    cost = step_cost(fit("deepseek-v2-lite", "h100", engine="sglang"))
+    table = StepTable(cost)
+    for plan in (planned([9], [0]), planned([1, 90], [400, 0])):
+        assert table(plan) == pytest.approx(cost(plan), rel=WORST)
+
+
 def test_a_step_on_nodes_is_computed_exactly() -> None:
     cost = step_cost(fit("llama-3-8b", "h100"))
     plan = planned([1, 1, 6, 24], [16, 16, 512, 0])

@@ -18,7 +18,6 @@ from tokenroom.cli.options import (
     json_schema_option,
     language_option,
     promise_options,
-    promised,
     say_written,
 )
 from tokenroom.cli.served_deployment import SERVED_SECTIONS
@@ -91,6 +90,11 @@ class _SimulateCommand(SectionedCommand):
     help="Draw a bar for each request to FILE (png, svg, pdf), up to 200 of them.",
 )
 @click.option("--gantt-window", help="Only requests that are there in it, as 10s..20s.")
+@click.option(
+    "--step-by-step",
+    is_flag=True,
+    help="Serve by the scheduler in Python and not by the compiled one; the result is the same.",
+)
 @json_schema_option
 @json_option
 @language_option
@@ -121,8 +125,9 @@ def command(
     fleet = served_fleet(words, options, language)
     if fleet.refused is not None:
         return _show_refusal(fleet.refused, as_json=as_json, language=language)
-    run = fleet.run(limits)
+    run = fleet.run(limits, compiled=not options["step_by_step"])
     arrivals = workload_source(options).served(run.engine.block_tokens)
+    run.compiled &= not arrivals.are_few
     with ExitStack() as stack:
         hear: list[Callable[[RequestRecord], None]] = [_first_refusals(run, language)]
         watch: list[Callable[[StepRecord], None]] = []
@@ -149,16 +154,26 @@ def command(
             gantt = _gantt_samples(options)
             hear.append(gantt.request)
             watch.append(gantt.step)
-        hear.append(stack.enter_context(_progress(language)))
-        records = run.serve(
-            arrivals.arrivals,
-            waits_for_answers=arrivals.waits_for_answers,
-            observe=_all_of(watch) if watch else None,
-        )
+        progress = stack.enter_context(_progress(language))
+        if not watch:
+            _tell_way(run, language)
         try:
-            for record in records:
-                for tell in hear:
-                    tell(record)
+            if len(hear) == 1 and not watch:
+                run.serve_all(
+                    arrivals.arrivals,
+                    waits_for_answers=arrivals.waits_for_answers,
+                    refused=hear[0],
+                    progress=progress,
+                )
+            else:
+                for record in run.serve(
+                    arrivals.arrivals,
+                    waits_for_answers=arrivals.waits_for_answers,
+                    observe=_all_of(watch) if watch else None,
+                ):
+                    for tell in hear:
+                        tell(record)
+                    progress(1, record.finish_seconds)
             if file is not None:
                 requests.end()
         except KeyboardInterrupt:
@@ -213,6 +228,19 @@ def _draw_gantt(
     say_written(file, language, used)
 
 
+def _tell_way(run: Run, language: Language) -> None:
+    """Say what is worth knowing of how requests will be served, on standard error."""
+    from tokenroom.serving.run import Way
+
+    if run.way is Way.NOT_INSTALLED:
+        click.echo(message("simulate.not_installed", language), err=True)
+    elif run.way is Way.COMPILED:
+        from tokenroom.serving.compiled.coverage import is_kept
+
+        if not is_kept():
+            click.echo(message("simulate.compiling", language), err=True)
+
+
 def _all_of(watch: Sequence[Callable[[StepRecord], None]]) -> Callable[[StepRecord], None]:
     def observe(step: StepRecord) -> None:
         for tell in watch:
@@ -227,9 +255,12 @@ def _limits(options: dict[str, Any]) -> LatencyLimits | None:
     if options["ttft"] is None and options["tpot"] is None:
         if wanted is not None:
             raise CommandLineError("--goodput is a share that keeps --ttft and --tpot; give those")
-    elif wanted is not None and not 0 < wanted <= 1:
+        return None
+    if wanted is not None and not 0 < wanted <= 1:
         raise CommandLineError(f"--goodput is {wanted:g}; give a share above 0 and up to 1")
-    return promised(options)
+    from tokenroom.serving.metrics import LatencyLimits
+
+    return LatencyLimits(ttft_seconds=options["ttft"], tpot_seconds=options["tpot"])
 
 
 def _exit_code(done: Simulation, wanted: float | None) -> int:
@@ -282,19 +313,19 @@ def _first_refusals(run: Run, language: Language) -> Callable[[RequestRecord], N
 
 
 @contextmanager
-def _progress(language: Language) -> Iterator[Callable[[RequestRecord], None]]:
+def _progress(language: Language) -> Iterator[Callable[[int, float], None]]:
     """What shows on a terminal how far the run is, on one line of standard error."""
     if not sys.stderr.isatty():
-        yield lambda record: None
+        yield lambda ended, seconds: None
         return
     from tokenroom.reports.workload_text import duration
 
     started = shown_at = time.monotonic()
     count = 0
 
-    def hear(record: RequestRecord) -> None:
+    def hear(ended: int, seconds: float) -> None:
         nonlocal count, shown_at
-        count += 1
+        count += ended
         now = time.monotonic()
         if now - shown_at < _TOLD_EVERY_SECONDS:
             return
@@ -303,7 +334,7 @@ def _progress(language: Language) -> Iterator[Callable[[RequestRecord], None]]:
             "simulate.progress",
             language,
             count=count,
-            span=duration(record.finish_seconds),
+            span=duration(seconds),
             rate=round(count / (now - started)),
         )
         sys.stderr.write(f"\r\x1b[K{line}")

@@ -1,8 +1,8 @@
 """A step's time in parts that depend on different things, so that each can be looked up.
 
 The operators of a step depend either on how many tokens it has, or on its prompts' chunks, or on
-its decoding requests and their contexts, or on how many rows of logits it gives; what the host adds
-depends on how many kernels there are.
+its decoding requests and their contexts, or on how many rows of logits it gives. What the host
+takes to start them depends on which there are.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tokenroom.performance.operators import (
     output_operators,
     token_operators,
 )
+from tokenroom.performance.step_time import starting_seconds
 from tokenroom.performance.work import Chunk, Kind, Layout, Operator, StepWork
 
 
@@ -39,12 +40,12 @@ class Part(NamedTuple):
     Attributes:
         started_seconds: Their time where the host starts each of them.
         replayed_seconds: Their time where they are replayed from a graph.
-        launches: How many kernels they are.
+        starting_seconds: What the host takes to start each of them.
     """
 
     started_seconds: float
     replayed_seconds: float
-    launches: int
+    starting_seconds: float
 
 
 class Load(NamedTuple):
@@ -130,12 +131,11 @@ class StepParts:
         "_accelerator",
         "_efficiency",
         "_factors",
+        "_host",
         "_kv_dtype",
         "_layout",
-        "_overlap_seconds",
         "_spec",
         "cuda_graphs",
-        "kernel_seconds",
         "prepare_seconds",
         "sequence_seconds",
         "step_seconds",
@@ -160,10 +160,9 @@ class StepParts:
         self._kv_dtype = kv_dtype
         self._factors = factors
         self._efficiency = efficiency_of(accelerator, engine)
-        self._overlap_seconds = host.overlap_seconds
+        self._host = host
         self.cuda_graphs = cuda_graphs
         self.prepare_seconds = host.prepare_seconds
-        self.kernel_seconds = host.kernel_seconds
         self.sequence_seconds = host.sequence_seconds
         self.step_seconds = host.step_seconds + (0.0 if asynchronous else host.prepare_seconds)
 
@@ -232,17 +231,20 @@ class StepParts:
             mixing_operators(self._spec, self._layout, work, kv_dtype=self._kv_dtype)
         )
 
+    def prompts_starting_seconds(self) -> float:
+        """What the host takes to start the operators over prompts; raises as :meth:`of_tokens`."""
+        return starting_seconds(tuple(self._over(Chunk(1))), self._host)
+
     def _timed(self, operators: Iterable[Operator]) -> Part:
+        every = tuple(operators)
         started = replayed = 0.0
-        launches = 0
         per_node, factors = self._layout.per_node, self._factors
         efficiency, accelerator = self._efficiency, self._accelerator
-        overlap = self._overlap_seconds
-        for operator in operators:
-            launches += operator.times
+        overlap = self._host.overlap_seconds
+        for operator in every:
             alone = operator_duration(efficiency, operator, accelerator, per_node, 0.0, factors)
             started += alone.seconds
             replayed += operator_duration(
                 efficiency, operator, accelerator, per_node, overlap, factors
             ).seconds
-        return Part(started, replayed, launches)
+        return Part(started, replayed, starting_seconds(every, self._host))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot
 from typing import NamedTuple
@@ -236,7 +236,6 @@ def _timed(
 ) -> StepTime:
     per_node = layout.per_node
     device = low = high = 0.0
-    launches = 0
     limits: dict[str, dict[str, float]] = {}
     totals: dict[str, float] = {}
     by_block: dict[int, float] = {}
@@ -247,7 +246,6 @@ def _timed(
         device += seconds
         low += took.low_seconds
         high += took.high_seconds
-        launches += operator.times
         if plan is not None:
             by_block[operator.block] = by_block.get(operator.block, 0.0) + seconds
         totals[limiter] = totals.get(limiter, 0.0) + seconds
@@ -257,7 +255,7 @@ def _timed(
     if drafting is not None and work.decode_sequences:
         drafted = host.verify_seconds + host.pass_seconds * drafting.passes
     scheduling = host.prepare_seconds + drafted
-    starting = 0.0 if replayed else _starting_seconds(operators, host, launches)
+    starting = 0.0 if replayed else starting_seconds(operators, host)
     prepare = scheduling + starting
     wait = host.step_seconds + host.sequence_seconds * work.sequences
     if not asynchronous:
@@ -288,8 +286,9 @@ def _timed(
     )
 
 
-def _starting_seconds(operators: tuple[Operator, ...], host: HostCost, launches: int) -> float:
-    """What the host takes to start all kernels of a step one by one."""
+def starting_seconds(operators: Sequence[Operator], host: HostCost) -> float:
+    """What the host takes to start these kernels of a step one by one."""
+    launches = sum(item.times for item in operators)
     latents = sum(item.times for item in operators if item.kind is Kind.LATENT_PREFILL)
     scans = sum(item.times for item in operators if item.kind is Kind.SCAN_PREFILL)
     return (

@@ -15,7 +15,7 @@ from typing import Final
 from tokenroom.planning.demand import BURST_SHARE, Demand
 from tokenroom.planning.judging import Proposal
 from tokenroom.serving.arrivals import Arrivals, OpenLoop
-from tokenroom.serving.metrics import Distribution, distribution
+from tokenroom.serving.distribution import Distribution, distribution
 from tokenroom.serving.record import RequestRecord
 from tokenroom.serving.request import Request
 from tokenroom.serving.run import Run, Simulation

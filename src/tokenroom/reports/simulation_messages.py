@@ -20,6 +20,15 @@ SIMULATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "Scheduler: continuous batching, one piece as long as it will become for each request",
         "调度：连续批处理，按每个请求的最终长度连续预留",
     ),
+    "simulate.compiling": (
+        "compiling the engine, once on this machine: about 10 s",
+        "正在编译引擎（本机仅一次，约 10 秒）",
+    ),
+    "simulate.not_installed": (
+        "serving step by step, with the same result: what compiles the engine is not installed "
+        "(pip install 'tokenroom[simulate]')",
+        "逐步模拟，结果相同：未安装编译引擎所需的组件（pip install 'tokenroom[simulate]'）",
+    ),
     "simulate.served": (
         "{count} requests served in {span} of simulated time, {steps} steps",
         "模拟时间 {span} 内完成 {count} 个请求，共 {steps} 步",

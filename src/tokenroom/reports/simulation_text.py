@@ -10,7 +10,8 @@ from tokenroom.reports.fit_text import fit_title
 from tokenroom.reports.fleet_text import pool_table, pool_titles
 from tokenroom.reports.messages import Language, message, notice_text, printable
 from tokenroom.reports.workload_text import bars, duration, print_warnings
-from tokenroom.serving.metrics import Distribution, LatencyLimits, Point
+from tokenroom.serving.distribution import Distribution
+from tokenroom.serving.metrics import LatencyLimits, Point
 from tokenroom.serving.run import Simulation
 from tokenroom.units import format_figure, format_seconds
 

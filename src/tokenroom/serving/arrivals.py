@@ -28,19 +28,27 @@ class Arrivals(Protocol):
 class OpenLoop:
     """Requests that arrive when they do, whatever becomes of those before.
 
+    Attributes:
+        requests: They, in the order of ``arrival_seconds``; read from when they are asked for and
+            one ahead, so that they may be drawn or parsed while they are served.
+
     Args:
-        requests: In the order of ``arrival_seconds``; read one ahead, so that they may be drawn
-            or parsed while they are served.
+        requests: They.
     """
 
-    __slots__ = ("_next", "_requests")
+    __slots__ = ("_begun", "_next", "_reading", "requests")
 
     def __init__(self, requests: Iterable[Request]) -> None:
-        self._requests = iter(requests)
-        self._next = next(self._requests, None)
+        self.requests = requests
+        self._begun = False
+        self._next: Request | None = None
 
     def next_seconds(self) -> float | None:
         """When the next one arrives; None at the end."""
+        if not self._begun:
+            self._begun = True
+            self._reading = iter(self.requests)
+            self._next = next(self._reading, None)
         return None if self._next is None else self._next.arrival_seconds
 
     def pop(self) -> Request:
@@ -51,7 +59,7 @@ class OpenLoop:
         """
         request = self._next
         assert request is not None
-        self._next = next(self._requests, None)
+        self._next = next(self._reading, None)
         if self._next is not None and self._next.arrival_seconds < request.arrival_seconds:
             raise WorkloadError(
                 f"request {self._next.id} arrives at {self._next.arrival_seconds} s, before "

@@ -3,71 +3,16 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tokenroom.errors import WorkloadError, shown
+from tokenroom.serving.distribution import Distribution, Sample
 from tokenroom.serving.record import RequestRecord, StepRecord
 
-_POINTS: Final = 512
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
-    """Times of many; percentiles are interpolated between neighbours, as numpy does by default.
-
-    Attributes:
-        count: How many.
-        mean_seconds: Their mean; None of none, as all that follow.
-        p50_seconds: Half are at or below it.
-        p90_seconds: 90% are.
-        p95_seconds: 95% are.
-        p99_seconds: 99% are.
-        max_seconds: The longest.
-    """
-
-    count: int
-    mean_seconds: float | None = None
-    p50_seconds: float | None = None
-    p90_seconds: float | None = None
-    p95_seconds: float | None = None
-    p99_seconds: float | None = None
-    max_seconds: float | None = None
-
-
-def distribution(values: Iterable[tuple[float, int]]) -> Distribution:
-    """The distribution of seconds, each with how often it occurred."""
-    ordered = sorted(values)
-    count = sum(times for _, times in ordered)
-    if not count:
-        return Distribution(count=0)
-    ranks = [(count - 1) * share for share in (0.5, 0.9, 0.95, 0.99)]
-    wanted = sorted({bound for rank in ranks for bound in (math.floor(rank), math.ceil(rank))})
-    at: dict[int, float] = {}
-    seen = 0
-    positions = iter(wanted)
-    position = next(positions, None)
-    for seconds, times in ordered:
-        seen += times
-        while position is not None and position < seen:
-            at[position] = seconds
-            position = next(positions, None)
-    p50, p90, p95, p99 = (
-        at[math.floor(rank)]
-        + (at[math.ceil(rank)] - at[math.floor(rank)]) * (rank - math.floor(rank))
-        for rank in ranks
-    )
-    return Distribution(
-        count=count,
-        mean_seconds=math.fsum(seconds * times for seconds, times in ordered) / count,
-        p50_seconds=p50,
-        p90_seconds=p90,
-        p95_seconds=p95,
-        p99_seconds=p99,
-        max_seconds=ordered[-1][0],
-    )
+POINTS: Final = 512
+"""Stretches of a timeline, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +162,7 @@ class ServingMetrics:
         return self.within_limits / asked if asked else 0.0
 
 
-class _Timeline:
+class Timeline:
     """Sums over stretches of steps that double in length when there are too many of them."""
 
     __slots__ = ("_ended_at", "_per_point", "_rows")
@@ -228,6 +173,7 @@ class _Timeline:
         self._ended_at: dict[tuple[int, int], float] = {}
 
     def add(self, step: StepRecord) -> None:
+        """Take in a step."""
         engine = step.replica, step.rank
         # Steps of a pipeline overlap: the time of several is counted once.
         start = max(step.start_seconds, self._ended_at.get(engine, 0.0))
@@ -246,8 +192,8 @@ class _Timeline:
             self._join(self._rows[-1], row)
             return
         self._rows.append(row)
-        if len(self._rows) > _POINTS:
-            for index in range(0, _POINTS, 2):
+        if len(self._rows) > POINTS:
+            for index in range(0, POINTS, 2):
                 self._join(self._rows[index], self._rows[index + 1])
             self._rows = self._rows[::2]
             self._per_point *= 2
@@ -258,105 +204,152 @@ class _Timeline:
             into[column] += row[column]
 
     def points(self) -> tuple[Point, ...]:
-        return tuple(
-            Point(
-                start_seconds=start,
-                seconds=seconds,
-                running=running / seconds if seconds else 0.0,
-                waiting=waiting / seconds if seconds else 0.0,
-                used_blocks=used / seconds if seconds else 0.0,
-                tokens=int(tokens),
-            )
-            for start, seconds, running, waiting, used, tokens, _ in self._rows
+        """The stretches so far."""
+        return points_of(self._rows)
+
+
+def points_of(rows: Iterable[Sequence[float]]) -> tuple[Point, ...]:
+    """Stretches of a timeline from their sums."""
+    return tuple(
+        Point(
+            start_seconds=start,
+            seconds=seconds,
+            running=running / seconds if seconds else 0.0,
+            waiting=waiting / seconds if seconds else 0.0,
+            used_blocks=used / seconds if seconds else 0.0,
+            tokens=int(tokens),
         )
+        for start, seconds, running, waiting, used, tokens, _ in rows
+    )
 
 
-class MetricsCollector:
-    """Takes in records of requests and steps as they end.
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What is counted while a workload is served; names are those of :class:`ServingMetrics`.
 
-    It holds four numbers a request, one a distinct time between tokens, and no more.
-
-    Args:
-        limits: What requests are promised, None for nothing.
+    Attributes:
+        first_arrival_seconds: When the first request came; infinity before.
+        last_token_seconds: When the last token came out.
+        within_limits: Served requests that got what was promised; None without promises.
     """
 
-    def __init__(self, limits: LatencyLimits | None = None) -> None:
-        self._limits = limits
-        self._ttft, self._tpot = array("d"), array("d")
-        self._e2e, self._queue = array("d"), array("d")
-        self._gaps: dict[float, int] = {}
-        self._timeline = _Timeline()
-        self._first_arrival, self._last_token = math.inf, 0.0
-        self._refused = self._within = self._steps = 0
-        self._prompt_tokens = self._output_tokens = self._cached_tokens = 0
-        self._computed_tokens = self._preemptions = 0
-        self._max_running = self._max_waiting = self._max_used = 0
+    within_limits: int | None = None
+    first_arrival_seconds: float = math.inf
+    last_token_seconds: float = 0.0
+    requests: int = 0
+    refused: int = 0
+    steps: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    computed_tokens: int = 0
+    preemptions: int = 0
+    max_running: int = 0
+    max_waiting: int = 0
+    max_used_blocks: int = 0
 
-    def request(self, record: RequestRecord) -> None:
-        """Take in what became of a request."""
-        self._first_arrival = min(self._first_arrival, record.arrival_seconds)
-        if record.refused is not None:
-            self._refused += 1
-            return
-        self._last_token = max(self._last_token, record.finish_seconds)
-        self._ttft.append(record.ttft_seconds)
-        if (tpot := record.tpot_seconds) is not None:
-            self._tpot.append(tpot)
-        self._e2e.append(record.e2e_seconds)
-        self._queue.append(record.scheduled_seconds - record.arrival_seconds)
-        self._prompt_tokens += record.prompt_tokens
-        self._output_tokens += record.output_tokens
-        self._cached_tokens += record.cached_tokens
-        if self._limits is not None:
-            self._within += self._limits.kept(record)
-
-    def step(self, step: StepRecord) -> None:
-        """Take in a step."""
-        self._steps += 1
-        self._computed_tokens += step.tokens
-        self._preemptions += step.preempted
-        self._max_running = max(self._max_running, step.running)
-        self._max_waiting = max(self._max_waiting, step.waiting)
-        self._max_used = max(self._max_used, step.used_blocks)
-        self._timeline.add(step)
-        for seconds, times in step.gaps:
-            self._gaps[seconds] = self._gaps.get(seconds, 0) + times
-
-    def result(self) -> ServingMetrics:
-        """Everything taken in so far, in figures."""
-        points = self._timeline.points()
+    def metrics(
+        self,
+        points: tuple[Point, ...],
+        *,
+        ttft: Distribution,
+        tpot: Distribution,
+        itl: Distribution,
+        e2e: Distribution,
+        queue: Distribution,
+    ) -> ServingMetrics:
+        """The figures of a served workload, with its timeline and distributions."""
         busy = math.fsum(point.seconds for point in points)
 
         def over_time(column: str) -> float:
             total = math.fsum(point.seconds * getattr(point, column) for point in points)
             return total / busy if busy else 0.0
 
-        def of(values: array[float]) -> Distribution:
-            return distribution((value, 1) for value in values)
-
+        first = self.first_arrival_seconds
         return ServingMetrics(
-            requests=len(self._ttft),
-            refused=self._refused,
-            first_arrival_seconds=0.0 if self._first_arrival == math.inf else self._first_arrival,
-            duration_seconds=max(0.0, self._last_token - self._first_arrival),
+            requests=self.requests,
+            refused=self.refused,
+            first_arrival_seconds=0.0 if first == math.inf else first,
+            duration_seconds=max(0.0, self.last_token_seconds - first),
             busy_seconds=busy,
-            steps=self._steps,
-            ttft=of(self._ttft),
-            tpot=of(self._tpot),
-            itl=distribution(self._gaps.items()),
-            e2e=of(self._e2e),
-            queue=of(self._queue),
-            prompt_tokens=self._prompt_tokens,
-            output_tokens=self._output_tokens,
-            cached_tokens=self._cached_tokens,
-            computed_tokens=self._computed_tokens,
-            preemptions=self._preemptions,
-            within_limits=None if self._limits is None else self._within,
+            steps=self.steps,
+            ttft=ttft,
+            tpot=tpot,
+            itl=itl,
+            e2e=e2e,
+            queue=queue,
+            prompt_tokens=self.prompt_tokens,
+            output_tokens=self.output_tokens,
+            cached_tokens=self.cached_tokens,
+            computed_tokens=self.computed_tokens,
+            preemptions=self.preemptions,
+            within_limits=self.within_limits,
             mean_running=over_time("running"),
-            max_running=self._max_running,
+            max_running=self.max_running,
             mean_waiting=over_time("waiting"),
-            max_waiting=self._max_waiting,
+            max_waiting=self.max_waiting,
             mean_used_blocks=over_time("used_blocks"),
-            max_used_blocks=self._max_used,
+            max_used_blocks=self.max_used_blocks,
             timeline=points,
+        )
+
+
+class MetricsCollector:
+    """Takes in records of requests and steps as they end, in bounded memory.
+
+    Args:
+        limits: What requests are promised, None for nothing.
+    """
+
+    __slots__ = ("_e2e", "_itl", "_limits", "_queue", "_tally", "_timeline", "_tpot", "_ttft")
+
+    def __init__(self, limits: LatencyLimits | None = None) -> None:
+        self._limits = limits
+        self._ttft, self._tpot, self._itl = Sample(), Sample(), Sample()
+        self._e2e, self._queue = Sample(), Sample()
+        self._timeline = Timeline()
+        self._tally = Tally(within_limits=None if limits is None else 0)
+
+    def request(self, record: RequestRecord) -> None:
+        """Take in what became of a request."""
+        tally = self._tally
+        tally.first_arrival_seconds = min(tally.first_arrival_seconds, record.arrival_seconds)
+        if record.refused is not None:
+            tally.refused += 1
+            return
+        tally.requests += 1
+        tally.last_token_seconds = max(tally.last_token_seconds, record.finish_seconds)
+        self._ttft.add(record.ttft_seconds)
+        if (tpot := record.tpot_seconds) is not None:
+            self._tpot.add(tpot)
+        self._e2e.add(record.e2e_seconds)
+        self._queue.add(record.scheduled_seconds - record.arrival_seconds)
+        tally.prompt_tokens += record.prompt_tokens
+        tally.output_tokens += record.output_tokens
+        tally.cached_tokens += record.cached_tokens
+        if self._limits is not None and tally.within_limits is not None:
+            tally.within_limits += self._limits.kept(record)
+
+    def step(self, step: StepRecord) -> None:
+        """Take in a step."""
+        tally = self._tally
+        tally.steps += 1
+        tally.computed_tokens += step.tokens
+        tally.preemptions += step.preempted
+        tally.max_running = max(tally.max_running, step.running)
+        tally.max_waiting = max(tally.max_waiting, step.waiting)
+        tally.max_used_blocks = max(tally.max_used_blocks, step.used_blocks)
+        self._timeline.add(step)
+        for seconds, times in step.gaps:
+            self._itl.add(seconds, times)
+
+    def result(self) -> ServingMetrics:
+        """Everything taken in so far, in figures."""
+        return self._tally.metrics(
+            self._timeline.points(),
+            ttft=self._ttft.distribution(),
+            tpot=self._tpot.distribution(),
+            itl=self._itl.distribution(),
+            e2e=self._e2e.distribution(),
+            queue=self._queue.distribution(),
         )

@@ -6,9 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cached_property
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tokenroom.errors import FleetError, WorkloadError
 from tokenroom.fitting import FitResult
@@ -21,8 +23,12 @@ from tokenroom.serving.metrics import LatencyLimits, MetricsCollector, Point, Se
 from tokenroom.serving.pool import Pool, pool_of
 from tokenroom.serving.record import Refusal, RequestRecord, StepRecord
 from tokenroom.serving.request import Request
+from tokenroom.serving.schedulers.vllm import VllmSchedulerConfig
 from tokenroom.serving.simulator import simulate
 from tokenroom.serving.step_table import StepTable
+
+if TYPE_CHECKING:
+    from tokenroom.serving.compiled.serving import CompiledServing
 
 _PARTS: Final = 4
 _LEFT_WAITING: Final = 0.05
@@ -149,8 +155,33 @@ class Simulation:
         return self.arrived - self.metrics.requests - self.metrics.refused
 
 
+class Way(Enum):
+    """How a run serves requests; the result is the same."""
+
+    COMPILED = auto()
+    STEP_BY_STEP = auto()
+    """The compiled engine was not asked for."""
+    NOT_COVERED = auto()
+    """Step by step, since the compiled engine has not all that the deployment needs."""
+    NOT_INSTALLED = auto()
+    """Step by step, since what compiles it is not installed."""
+
+
+class _Come(NamedTuple):
+    """What has arrived: how many requests, when the last, and whether some share blocks."""
+
+    requests: int
+    last_seconds: float
+    names_prefixes: bool
+
+
 class Run:
     """One run of a workload through a deployment or a fleet; it can be ended at any request.
+
+    Attributes:
+        pools: Pools of servers.
+        engine: How the first one's are simulated.
+        compiled: Whether the compiled engine is to serve where it can; may be set until it does.
 
     Args:
         served: The deployment, or pools of servers.
@@ -163,6 +194,8 @@ class Run:
             as vLLM's ``scheduling_policy``.
         router: What chooses among servers.
         transfer: How KV moves from servers of prompts to those of answers.
+        compiled: Serve by the compiled engine where it covers the deployment and is installed
+            (extra ``simulate``), with the same result; otherwise step by step.
 
     Raises:
         DeploymentError: It does not start, or is not simulated.
@@ -181,6 +214,7 @@ class Run:
         scheduling: Scheduling = MappingProxyType({}),
         router: RouterDescription = _IN_TURN,
         transfer: Transfer = _NETWORK,
+        compiled: bool = False,
     ) -> None:
         if isinstance(served, FitResult):
             served = (
@@ -205,6 +239,8 @@ class Run:
             self._fleet = Fleet(
                 self.pools, router, self._pool_stepped, self._pool_ended, transfer=transfer
             )
+        self.compiled = compiled
+        self._compiled: CompiledServing | None = None
         self._observe: Callable[[StepRecord], object] | None = None
         self._refusals: list[Counter[Refusal]] = [Counter() for _ in self.pools]
         self._arrived = 0
@@ -232,13 +268,19 @@ class Run:
         """
         self._open = not waits_for_answers
         self._observe = observe
+        if observe is None and self.way is Way.COMPILED:
+            from tokenroom.serving.compiled.records import records_of
+
+            for done in self._serve_compiled(arrivals):
+                yield from records_of(done)
+            return
         counted = _Counted(arrivals, self._arrives)
         if self._fleet is None:
             cost = self.pools[0].cost
             records = simulate(
                 counted,
                 self.engine.new_scheduler(),
-                StepTable(cost),
+                self._table,
                 observe=self._stepped,
                 delay_seconds=cost.delay_seconds,
             )
@@ -249,9 +291,80 @@ class Run:
             if record.refused is not None:
                 self._refusals[self._place_of(record)][record.refused] += 1
             yield record
-        if not self._arrived:
+        self._end()
+
+    def serve_all(
+        self,
+        arrivals: Arrivals,
+        *,
+        waits_for_answers: bool = False,
+        refused: Callable[[RequestRecord], object],
+        progress: Callable[[int, float], object],
+    ) -> None:
+        """Serve a workload for its figures alone, which is quicker than a record of each request.
+
+        Args:
+            arrivals: The requests.
+            waits_for_answers: Users send their next request when the last one is answered.
+            refused: Called with the record of each request that is refused.
+            progress: Called with how many requests have ended since it was last called, and the
+                time in seconds.
+
+        Raises:
+            WorkloadError: Requests are out of order, or nothing arrives.
+        """
+        if self.way is not Way.COMPILED:
+            for record in self.serve(arrivals, waits_for_answers=waits_for_answers):
+                if record.refused is not None:
+                    refused(record)
+                progress(1, record.finish_seconds)
+            return
+        from tokenroom.serving.compiled.records import records_of
+
+        self._open = not waits_for_answers
+        for done in self._serve_compiled(arrivals):
+            for record in records_of(done[done["refused"] != 0]):
+                refused(record)
+            progress(len(done), float(done["finish"][-1]))
+
+    @cached_property
+    def way(self) -> Way:
+        """How requests are served, as long as nobody looks at each step."""
+        if not self.compiled:
+            return Way.STEP_BY_STEP
+        from tokenroom.serving.compiled.coverage import covers, is_installed
+
+        if self._fleet is not None or not covers(self.engine.config, self._table):
+            return Way.NOT_COVERED
+        return Way.COMPILED if is_installed() else Way.NOT_INSTALLED
+
+    @cached_property
+    def _table(self) -> StepTable:
+        return StepTable(self.pools[0].cost)
+
+    def _serve_compiled(self, arrivals: Arrivals) -> Iterator[Any]:
+        from tokenroom.serving.compiled.records import refusals_in
+        from tokenroom.serving.compiled.serving import CompiledServing
+
+        config = self.engine.config
+        assert isinstance(config, VllmSchedulerConfig)
+        self._compiled = CompiledServing(
+            config, self.pools[0].cost, self._table, arrivals, self._limits
+        )
+        for done in self._compiled.serve():
+            self._refusals[0].update(refusals_in(done))
+            yield done
+        self._end()
+
+    def _end(self) -> None:
+        if not self._come().requests:
             raise WorkloadError("the workload has no request; give one with at least one")
         self._ended = True
+
+    def _come(self) -> _Come:
+        if (serving := self._compiled) is not None:
+            return _Come(serving.arrived, serving.last_arrival_seconds, serving.names_prefixes)
+        return _Come(self._arrived, self._last_arrival, self._names_prefixes)
 
     def pool_of(self, record: RequestRecord) -> Pool:
         """The pool that served or refused a request."""
@@ -282,20 +395,22 @@ class Run:
 
     def outcome(self) -> Simulation:
         """What has become of the workload up to now."""
-        metrics = self._collector.result()
+        source = self._collector if self._compiled is None else self._compiled
+        metrics = source.result()
+        come = self._come()
         pools = self._outcomes(metrics)
         behind = None
         if self._open:
             engines = sum(pool.most_replicas * pool.pool.copies.count for pool in pools)
-            behind = _falls_behind(metrics.timeline, self._last_arrival, self._arrived / engines)
+            behind = _falls_behind(metrics.timeline, come.last_seconds, come.requests / engines)
         return Simulation(
             pools=pools,
             metrics=metrics,
             limits=self._limits,
-            arrived=self._arrived,
-            last_arrival_seconds=self._last_arrival,
+            arrived=come.requests,
+            last_arrival_seconds=come.last_seconds,
             falls_behind=behind,
-            names_prefixes=self._names_prefixes,
+            names_prefixes=come.names_prefixes,
             interrupted=not self._ended,
         )
 

@@ -39,11 +39,12 @@ class ServedDeployment:
         """The deployment if it does not start, None when it does."""
         return None if self.fit.plan.refusal is None else self.fit
 
-    def run(self, limits: LatencyLimits | None = None) -> Run:
+    def run(self, limits: LatencyLimits | None = None, *, compiled: bool = False) -> Run:
         """One run of it.
 
         Args:
             limits: What requests are promised; None for nothing.
+            compiled: Serve by the compiled engine where that can be done.
 
         Raises:
             DeploymentError: It does not start, or is not simulated.
@@ -55,6 +56,7 @@ class ServedDeployment:
             price_per_gpu_hour=self.price_per_gpu_hour,
             factors=self.factors,
             scheduling=self.scheduling,
+            compiled=compiled,
         )
 
     def identity(self) -> Mapping[str, Any]:

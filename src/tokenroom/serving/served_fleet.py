@@ -36,11 +36,12 @@ class ServedFleet:
         """The first deployment that does not start, None when all do."""
         return next((fit for fit in self.fits if fit.plan.refusal is not None), None)
 
-    def run(self, limits: LatencyLimits | None = None) -> Run:
+    def run(self, limits: LatencyLimits | None = None, *, compiled: bool = False) -> Run:
         """One run of it.
 
         Args:
             limits: What requests are promised; None for nothing.
+            compiled: Serve by the compiled engine where that can be done.
 
         Raises:
             DeploymentError: A deployment does not start, or is not simulated.
@@ -61,7 +62,13 @@ class ServedFleet:
             for pool, one in zip(self.description.pools, self.deployments, strict=True)
         ]
         described = self.description
-        return Run(pools, limits=limits, router=described.router, transfer=described.transfer)
+        return Run(
+            pools,
+            limits=limits,
+            router=described.router,
+            transfer=described.transfer,
+            compiled=compiled,
+        )
 
     def identity(self) -> Mapping[str, Any]:
         """Everything that a run of it depends on."""

@@ -115,6 +115,11 @@ class StepCost:
             factors=self.factors,
         )
 
+    def delays(self) -> tuple[float, float]:
+        """Seconds that a request spends outside of the engine: each, and for a prompt's token."""
+        host = host_cost(self.terms.engine).scaled(self.factors)
+        return host.request_seconds, host.token_seconds
+
     def delay_seconds(self, request: Request) -> float:
         """What a request spends outside of the engine: HTTP, tokenising, queues of processes."""
         host = host_cost(self.terms.engine).scaled(self.factors)

@@ -69,8 +69,8 @@ class StepTable:
         kernels: The operators over prompts.
         computes_loads: What a chunk asks of those is computed each time: local chunks begin anew,
             so that it is no smooth function of the context.
-        launches: Kernels of a step that depend on its tokens, its rows of logits, its decoding
-            requests and its prompts.
+        starting_seconds: What the host takes to start what depends on a step's tokens, on its rows
+            of logits, on its decoding requests and on its prompts.
 
     Args:
         cost: How long steps take.
@@ -90,8 +90,8 @@ class StepTable:
         "computes_loads",
         "contexts",
         "kernels",
-        "launches",
         "parts",
+        "starting_seconds",
     )
 
     def __init__(self, cost: StepCost) -> None:
@@ -105,14 +105,14 @@ class StepTable:
             {place for tokens, local in bends for place in range(tokens - 1, tokens + local)},
         )
         self.kernels: tuple[PromptKernel, ...] = ()
-        self.launches = (0, 0, 0, 0)
+        self.starting_seconds = (0.0, 0.0, 0.0, 0.0)
         if self.parts is not None:
             self.kernels = self.parts.prompt_kernels()
-            self.launches = (
-                self.parts.of_tokens(1).launches,
-                self.parts.of_outputs(1).launches,
-                self.parts.of_decoding(1, 1).launches,
-                sum(kernel.times for kernel in self.kernels),
+            self.starting_seconds = (
+                self.parts.of_tokens(1).starting_seconds,
+                self.parts.of_outputs(1).starting_seconds,
+                self.parts.of_decoding(1, 1).starting_seconds,
+                self.parts.prompts_starting_seconds(),
             )
         self._tokens: dict[int, Part] = {}
         self._outputs: dict[int, Part] = {}
@@ -166,10 +166,12 @@ class StepTable:
             device += self.prompt_seconds(chunks)
         prepare = parts.prepare_seconds
         if way == STARTED:
-            of_tokens, of_outputs, of_decoding, of_prompts = self.launches
-            launches = of_tokens + of_outputs
-            launches += (of_decoding if decoding else 0) + (of_prompts if chunks else 0)
-            prepare += launches * parts.kernel_seconds
+            of_tokens, of_outputs, of_decoding, of_prompts = self.starting_seconds
+            prepare += of_tokens + of_outputs
+            if decoding:
+                prepare += of_decoding
+            if chunks:
+                prepare += of_prompts
         return max(device, prepare) + (parts.step_seconds + count * parts.sequence_seconds)
 
     @staticmethod

@@ -166,6 +166,12 @@ class VllmSchedulerConfig:
         """Steps that may be decided and not done."""
         return 2 if self.async_scheduling else 1
 
+    @property
+    def step_tokens(self) -> int:
+        """Most tokens of a step: the scheduler's own limit, where it has one."""
+        budget = self.max_num_scheduled_tokens or self.max_num_batched_tokens
+        return min(budget, self.max_num_batched_tokens)
+
 
 class VllmScheduler:
     """Which requests compute how many tokens in each step.
@@ -224,7 +230,7 @@ class VllmScheduler:
             0,
         )
         budget = config.max_num_scheduled_tokens or config.max_num_batched_tokens
-        self._budget = min(budget, config.max_num_batched_tokens)
+        self._budget = config.step_tokens
         self._largest_chunk = min(budget, config.long_prefill_token_threshold or budget)
 
     @property

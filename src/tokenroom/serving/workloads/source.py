@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tokenroom.errors import WorkloadError, shown
 from tokenroom.execution.canonical import file_digest
@@ -16,6 +16,11 @@ from tokenroom.serving.workloads.reshaping import limited, sped_up, windowed
 from tokenroom.serving.workloads.synthetic import SyntheticWorkload
 from tokenroom.serving.workloads.trace import Trace, TraceOptions
 
+_FEW: Final = 2000
+"""Requests that are served step by step in two seconds."""
+_FEW_BYTES: Final = 32 << 10
+"""Size of a file with about as many."""
+
 
 class Served(NamedTuple):
     """A workload that is ready to be served.
@@ -24,11 +29,14 @@ class Served(NamedTuple):
         name: The file's name, or the description.
         arrivals: Its requests.
         waits_for_answers: Whether they depend on how fast they are served.
+        are_few: They are so few that serving them step by step takes no longer than to load
+            what serves faster.
     """
 
     name: str
     arrivals: Arrivals
     waits_for_answers: bool
+    are_few: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +52,11 @@ class Part:
     window_seconds: tuple[float, float] | None = None
     time_scale: float | None = None
     limit: int | None = None
+
+    @property
+    def is_few(self) -> bool:
+        """Whether it says that there are only few requests."""
+        return self.limit is not None and self.limit <= _FEW
 
     def of(self, requests: Iterable[Request]) -> Iterable[Request]:
         """These requests of the whole."""
@@ -83,7 +96,9 @@ class TraceSource:
             WorkloadError: It cannot be read.
         """
         trace = Trace(self.path, replace(self.options, block_tokens=block_tokens))
-        return Served(self.name, OpenLoop(self.part.of(trace)), False)
+        _, num_bytes = trace.progress
+        few = num_bytes is not None and num_bytes <= _FEW_BYTES
+        return Served(self.name, OpenLoop(self.part.of(trace)), False, few or self.part.is_few)
 
     def identity(self) -> Any:
         """Everything that its requests depend on.
@@ -138,7 +153,8 @@ class DrawnSource:
         workload = self.drawn(block_tokens)
         part = self.part
         if not workload.waits_for_answers:
-            return Served(self.name, OpenLoop(part.of(workload)), False)
+            few = part.is_few or (workload.requests is not None and workload.requests <= _FEW)
+            return Served(self.name, OpenLoop(part.of(workload)), False, few)
         for name, value in (("window", part.window_seconds), ("time scale", part.time_scale)):
             if value is not None:
                 raise WorkloadError(
@@ -148,7 +164,8 @@ class DrawnSource:
         if part.limit is not None:
             most = part.limit if workload.requests is None else min(part.limit, workload.requests)
             workload = replace(workload, requests=most)
-        return Served(self.name, workload.start(), workload.users is not None)
+        few = workload.requests is not None and workload.requests <= _FEW
+        return Served(self.name, workload.start(), workload.users is not None, few)
 
     def identity(self) -> Any:
         """Everything that its requests depend on, the numbers of files that it names too.
