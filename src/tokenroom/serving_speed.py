@@ -21,12 +21,12 @@ from tokenroom.fitting import FitResult, fit
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.models.spec import ModelSpec
 from tokenroom.performance.factors import UNCALIBRATED, Factors
-from tokenroom.performance.load import Load, Speed, prompt_chunks
+from tokenroom.performance.idle import ttft
+from tokenroom.performance.load import Load, Speed
 from tokenroom.performance.load import speed as load_speed
-from tokenroom.performance.step_time import StepTime, operator_times, step_time
-from tokenroom.performance.work import Chunk, StepWork
+from tokenroom.performance.step_time import StepTime, operator_times
 from tokenroom.profiles import Applied, Profile, Served, applied
-from tokenroom.serving_terms import Terms, check_engine, models_speed, terms_of
+from tokenroom.serving_terms import Terms, check_engine, models_speed, replica_of, terms_of
 from tokenroom.step_ledger import LIMITERS, StepLedger, step_ledger
 from tokenroom.units import MAX_TOKENS
 
@@ -366,20 +366,10 @@ class ServingSpeed:
 
     def _own_prompt_seconds(self) -> float:
         """Steps of one request's prompt alone on the accelerators."""
-        deployment, terms = self.fit.deployment, self.terms
-        size, steps = prompt_chunks(self.load.input_tokens, terms.token_budget)
-        alone = step_time(
-            deployment.spec,
-            terms.layout,
-            deployment.node.accelerator,
-            StepWork(prefill=(Chunk(size, (self.load.input_tokens - size) // 2),)),
-            engine=terms.engine,
-            kv_dtype=terms.kv_dtype,
-            cuda_graphs=terms.cuda_graphs,
-            asynchronous=terms.asynchronous,
-            factors=self.factors,
+        replica = replica_of(self.fit, self.terms._replace(drafting=None), factors=self.factors)
+        return ttft(replica, self.load.input_tokens)[0] - replica.arrival_seconds(
+            self.load.input_tokens
         )
-        return steps * alone.seconds
 
     def _ledger(self, step: StepTime) -> StepLedger:
         deployment, terms = self.fit.deployment, self.terms
@@ -657,22 +647,13 @@ def _served(
     waves = None if num_prompts is None else waves_of(num_prompts, concurrency)
     load = replace(load, concurrency=-(-concurrency // terms.replicas), waves=waves)
     copies = terms.replicas * terms.layout.data_parallel_size
-    deployment = result.deployment
-    predicted = load_speed(
-        deployment.spec,
-        terms.layout,
-        deployment.node.accelerator,
-        load,
-        engine=terms.engine,
-        max_num_batched_tokens=terms.token_budget,
+    replica = replica_of(
+        result,
+        terms,
         max_num_seqs=max(1, result.requests_running // copies),
-        kv_dtype=terms.kv_dtype,
-        cuda_graphs=terms.cuda_graphs,
-        asynchronous=terms.asynchronous,
-        drafting=terms.drafting,
-        mixes=terms.mixes,
         factors=UNCALIBRATED if calibration is None else calibration.factors,
     )
+    predicted = load_speed(replica, load)
     if calibration is not None:
         predicted = _within(predicted, calibration, drafted=terms.drafting is not None)
     return ServingSpeed(

@@ -11,7 +11,9 @@ from tokenroom.engines.llama_cpp.versions import rules_for
 from tokenroom.errors import DeploymentError, shown
 from tokenroom.fitting import FitResult
 from tokenroom.performance.drafting import Drafting
+from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.performance.llama_cpp import Build, engine_of
+from tokenroom.performance.replica import Replica
 from tokenroom.performance.work import HostPart, Layout
 from tokenroom.serving_drafting import drafting_of
 
@@ -84,6 +86,38 @@ def step_terms_of(result: FitResult) -> Terms:
     """
     return (
         _transformers(result) if result.deployment.engine == "transformers" else terms_of(result, 1)
+    )
+
+
+def replica_of(
+    result: FitResult,
+    terms: Terms,
+    *,
+    max_num_seqs: int | None = None,
+    factors: Factors = UNCALIBRATED,
+) -> Replica:
+    """One replica of a deployment, as the model of speed takes it.
+
+    Args:
+        result: The deployment.
+        terms: What its settings mean for speed.
+        max_num_seqs: Requests that one data-parallel rank runs at once at most; None for no bound.
+        factors: Those of the machine, where it was calibrated.
+    """
+    deployment = result.deployment
+    return Replica(
+        spec=deployment.spec,
+        layout=terms.layout,
+        accelerator=deployment.node.accelerator,
+        engine=terms.engine,
+        max_num_batched_tokens=terms.token_budget,
+        max_num_seqs=max_num_seqs,
+        kv_dtype=terms.kv_dtype,
+        cuda_graphs=terms.cuda_graphs,
+        asynchronous=terms.asynchronous,
+        drafting=terms.drafting,
+        mixes=terms.mixes,
+        factors=factors,
     )
 
 

@@ -44,7 +44,7 @@ def test_variations_of_one_deployment(capsys: pytest.CaptureFixture[str]) -> Non
     assert "2 deployments on the same requests" in flat
     assert "Drawn 3 times, with the seeds 0 to 2; each draw is served by all of them" in flat
     assert "A max-num-seqs 64 B max-num-seqs 1" in flat
-    assert "Means over 3 draws; TTFT 300 ms" in flat
+    assert "Means over 3 draws; goodput is of requests that keep TTFT 300 ms" in flat
     assert "Differences to A; ± is half of a 95% confidence interval" in flat
     for figure in ("TTFT mean", "TPOT 99%", "ITL 95%", "goodput share", "USD a million out"):
         assert figure in flat

@@ -76,6 +76,7 @@ def test_nothing_that_holds_is_a_no(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--users", "5"], "nothing is promised"),
         (["--ttft", "1s"], "the load is given by nothing"),
+        (["--have", "2xl4", "--ttft", "1s", "--burst", "2"], "--burst belongs to --rate"),
         (["--ttft", "1s", "--users", "5", "--rate", "2/s"], "--users and --rate"),
         (
             ["--ttft", "1s", "--rate", "2/s", "--think-time", "3s"],
@@ -114,3 +115,17 @@ def test_a_trace_is_replayed(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert code == 0
     assert answer["demand"]["input_tokens"] == pytest.approx(524, abs=1)
     assert answer["demand"]["requests_per_second"] == pytest.approx(5, rel=0.01)
+
+
+def test_the_most_clients_of_gpus_at_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(
+        capsys,
+        *("plan", "llama-3.1-8b", "--have", "1xl40s", "--tpot", "30ms", "--input", "512"),
+        *("--output", "64", "--json"),
+    )
+    answer = json.loads(out)
+    assert code == 0
+    (plan,) = answer["plans"]
+    assert plan["gpus"] == 1
+    assert answer["demand"]["users"] >= 5
+    assert plan["headroom"] >= 1.0

@@ -8,6 +8,7 @@ import pytest
 from tokenroom import find_accelerator, load_model
 from tokenroom.performance.admission import AT_ONCE, Admission, held
 from tokenroom.performance.load import Load, Speed, speed
+from tokenroom.performance.replica import Replica
 from tokenroom.performance.work import Layout
 
 LLAMA = load_model("meta-llama/Llama-3.1-8B")
@@ -16,7 +17,16 @@ H100 = find_accelerator("h100-sxm-80gb")
 
 def served(load: Load, admission: Admission = AT_ONCE, copies: int = 1) -> Speed:
     layout = Layout(data_parallel_size=copies)
-    return speed(LLAMA, layout, H100, load, engine="tensorrt_llm", admission=admission)
+    return speed(
+        Replica(
+            spec=LLAMA,
+            layout=layout,
+            accelerator=H100,
+            engine="tensorrt_llm",
+            admission=admission,
+        ),
+        load,
+    )
 
 
 def test_nothing_is_held_where_nothing_is_asked() -> None:

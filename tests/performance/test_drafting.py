@@ -20,11 +20,13 @@ from tokenroom.performance.drafting import (
 )
 from tokenroom.performance.load import Load, speed
 from tokenroom.performance.operators import step_operators
+from tokenroom.performance.replica import Replica
 from tokenroom.performance.step_time import step_time
 from tokenroom.performance.work import Chunk, Layout, StepWork
 
 TARGET = load_model("llama-3.1-8b")
 H100 = find_accelerator("h100")
+SERVED = Replica(spec=TARGET, layout=Layout(), accelerator=H100)
 HEAD = {
     "architectures": ["LlamaForCausalLMEagle3"],
     "model_type": "llama",
@@ -200,27 +202,20 @@ def test_tpot_is_near_what_vllm_took(
     how = drafting(
         depth=tokens, method=method, drafter=drafter, acceptance=acceptance_of(length, tokens)
     )
-    found = speed(
-        TARGET,
-        Layout(),
-        H100,
-        Load(input_tokens=100, output_tokens=256, concurrency=1),
-        engine="vllm",
-        asynchronous=False,
-        drafting=how,
-    )
+    replica = replace(SERVED, engine="vllm", asynchronous=False, drafting=how)
+    found = speed(replica, Load(input_tokens=100, output_tokens=256, concurrency=1))
     assert found.tpot_seconds * 1e3 == pytest.approx(tpot_ms, rel=0.2)
 
 
 def test_acceptance_divides_the_step_and_its_range_widens_tpot() -> None:
     load = Load(input_tokens=1000, output_tokens=500, concurrency=16)
-    none = speed(TARGET, Layout(), H100, load, drafting=drafting(0.0))
-    plain = speed(TARGET, Layout(), H100, load)
-    some = speed(TARGET, Layout(), H100, load, drafting=drafting(0.8))
+    none = speed(replace(SERVED, drafting=drafting(0.0)), load)
+    plain = speed(SERVED, load)
+    some = speed(replace(SERVED, drafting=drafting(0.8)), load)
     assert none.tpot_seconds > plain.tpot_seconds > some.tpot_seconds
     assert some.output_tokens_per_second > plain.output_tokens_per_second
     wide = replace(drafting(0.8), acceptance=Acceptance(0.8, 0.5, 0.9, "somebody"))
-    ranged = speed(TARGET, Layout(), H100, load, drafting=wide)
+    ranged = speed(replace(SERVED, drafting=wide), load)
     assert ranged.tpot_seconds == pytest.approx(some.tpot_seconds)
     assert ranged.tpot_low_seconds < some.tpot_low_seconds
     assert ranged.tpot_high_seconds > some.tpot_high_seconds

@@ -8,6 +8,7 @@ import pytest
 from tokenroom import ModelSpec, find_accelerator, load_model
 from tokenroom.models.quantization.hypothetical import what_if
 from tokenroom.performance.efficiency import bandwidth_of, operator_duration, peak_flops
+from tokenroom.performance.idle import tpot, ttft
 from tokenroom.performance.llama_cpp import (
     BUILDS,
     EXPANDED_ROWS,
@@ -19,8 +20,8 @@ from tokenroom.performance.llama_cpp import (
     llama_cpp_efficiency,
     llama_cpp_operators,
 )
-from tokenroom.performance.load import tpot, ttft
 from tokenroom.performance.operators import step_operators
+from tokenroom.performance.replica import Replica
 from tokenroom.performance.step_time import operator_times, step_time
 from tokenroom.performance.work import Chunk, Kind, Layout, Operator, StepWork
 
@@ -167,11 +168,14 @@ def test_operators_add_up_to_the_step() -> None:
 
 def test_newer_builds_are_faster() -> None:
     def seconds(engine: str) -> tuple[float, float]:
-        spec, layout = quantised(), Layout()
-        return (
-            ttft(spec, layout, CARD, 4096, engine=engine, max_num_batched_tokens=512),
-            tpot(spec, layout, CARD, 4096, 1, engine=engine),
+        replica = Replica(
+            spec=quantised(),
+            layout=Layout(),
+            accelerator=CARD,
+            engine=engine,
+            max_num_batched_tokens=512,
         )
+        return ttft(replica, 4096)[0], tpot(replica, 4096, 1)[0]
 
     newest = seconds("llama_cpp")
     for engine in set(BUILDS) - {"llama_cpp"}:

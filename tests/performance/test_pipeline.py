@@ -11,6 +11,7 @@ from tokenroom.performance.efficiency import HOST_LINK_SHARE, HOST_MEMORY_SHARE
 from tokenroom.performance.floor import step_floor
 from tokenroom.performance.load import Load, Speed, speed
 from tokenroom.performance.operators import host_share, model_plan, step_operators
+from tokenroom.performance.replica import Replica
 from tokenroom.performance.step_time import step_time
 from tokenroom.performance.work import HostPart, Kind, Layout, Operator, StepWork
 
@@ -23,7 +24,8 @@ DECODE = StepWork(decode_sequences=16, decode_context_tokens=1000)
 
 def served(layout: Layout, clients: int, **given: object) -> Speed:
     load = Load(input_tokens=1000, output_tokens=300, concurrency=clients)
-    return speed(LLAMA, layout, H100, load, engine="vllm", **given)  # type: ignore[arg-type]
+    replica = Replica(spec=LLAMA, layout=layout, accelerator=H100, engine="vllm")
+    return speed(replace(replica, **given), load)  # type: ignore[arg-type]
 
 
 def test_stages_hold_all_blocks_and_the_slowest_is_known() -> None:
@@ -61,9 +63,11 @@ def test_the_slowest_stage_limits_only_a_full_pipeline() -> None:
 def test_chunks_of_a_prompt_follow_each_other_where_the_engine_lets_them() -> None:
     layout = Layout(pipeline_parallel_size=8)
     load = Load(input_tokens=32_000, output_tokens=10, concurrency=1)
-    vllm = speed(LLAMA, layout, H100, load, engine="vllm").ttft_seconds
-    tensorrt = speed(LLAMA, layout, H100, load, engine="tensorrt_llm").ttft_seconds
-    assert tensorrt > 2 * vllm
+    vllm, tensorrt = (
+        speed(Replica(spec=LLAMA, layout=layout, accelerator=H100, engine=engine), load)
+        for engine in ("vllm", "tensorrt_llm")
+    )
+    assert tensorrt.ttft_seconds > 2 * vllm.ttft_seconds
 
 
 def test_stages_in_other_hosts_are_reached_over_the_network() -> None:

@@ -1,5 +1,8 @@
 """Steps: sums, limits, laws; and the closed form of a load."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,12 +11,15 @@ from tokenroom import find_accelerator, load_model
 from tokenroom.errors import DeploymentError
 from tokenroom.models.quantization.hypothetical import what_if
 from tokenroom.performance.host import COSTS
-from tokenroom.performance.load import Load, Speed, speed, tpot, ttft
+from tokenroom.performance.idle import tpot, ttft
+from tokenroom.performance.load import Load, Speed, speed
+from tokenroom.performance.replica import Replica
 from tokenroom.performance.step_time import StepTime, step_time
 from tokenroom.performance.work import Chunk, Layout, StepWork
 
 H100 = find_accelerator("h100-sxm-80gb")
 LLAMA = load_model("llama-3.1-8b")
+SERVED = Replica(spec=LLAMA, layout=Layout(), accelerator=H100, engine="vllm")
 
 
 def decode(sequences: int, context: int = 1000, engine: str = "vllm") -> StepTime:
@@ -23,7 +29,7 @@ def decode(sequences: int, context: int = 1000, engine: str = "vllm") -> StepTim
 
 def served(concurrency: int, engine: str = "vllm", **changes: object) -> Speed:
     load = Load(input_tokens=1024, output_tokens=256, concurrency=concurrency)
-    return speed(LLAMA, Layout(), H100, load, engine=engine, **changes)  # type: ignore[arg-type]
+    return speed(replace(SERVED, engine=engine, **changes), load)  # type: ignore[arg-type]
 
 
 def test_one_request_decodes_at_the_speed_of_memory() -> None:
@@ -129,35 +135,48 @@ def test_requests_beyond_the_bound_wait_and_throughput_stays() -> None:
 
 def test_prompts_that_fill_every_step_bound_the_throughput() -> None:
     few, many = (
-        speed(
-            LLAMA,
-            Layout(),
-            H100,
-            Load(input_tokens=8192, output_tokens=16, concurrency=concurrency),
-            engine="vllm",
-        )
+        speed(SERVED, Load(input_tokens=8192, output_tokens=16, concurrency=concurrency))
         for concurrency in (64, 256)
     )
     assert many.requests_per_second == pytest.approx(few.requests_per_second, rel=0.02)
     assert many.requests_per_second * 8192 * 2 * 7e9 < 989.4e12
-    assert many.running == few.running == 16
+    assert many.running == few.running == 15  # steps of an answer after its first token
     assert many.ttft_seconds > 3 * few.ttft_seconds
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt_llm"])
+@pytest.mark.parametrize("output_tokens", [1, 2, 3, 8])
+def test_short_answers_are_served_no_slower_by_more_clients(
+    engine: str, output_tokens: int
+) -> None:
+    rates = [
+        speed(
+            replace(SERVED, engine=engine),
+            Load(input_tokens=1024, output_tokens=output_tokens, concurrency=clients),
+        ).requests_per_second
+        for clients in (1, 4, 16, 64, 256, 1024)
+    ]
+    for few, many in pairwise(rates):
+        assert many > 0.95 * few  # larger products reach a little less of the peak
+    prompts = StepWork(prefill=(Chunk(1024),) * 8)
+    most = 8 / step_time(LLAMA, Layout(), H100, prompts, engine=engine).seconds
+    assert 0.6 * most < rates[-1] < 1.02 * most
 
 
 def test_prompts_alone_keep_alike_requests_in_step() -> None:
     alike = Load(input_tokens=1024, output_tokens=128, concurrency=64, lengths_vary=False)
     varied = Load(input_tokens=1024, output_tokens=128, concurrency=64)
-    together = speed(LLAMA, Layout(), H100, alike, engine="sglang")
-    apart = speed(LLAMA, Layout(), H100, varied, engine="sglang")
+    together = speed(replace(SERVED, engine="sglang"), alike)
+    apart = speed(replace(SERVED, engine="sglang"), varied)
     assert together.ttft_seconds > 5 * apart.ttft_seconds
     assert together.tpot_seconds < apart.tpot_seconds
 
 
 def test_one_request_alone() -> None:
-    first = ttft(LLAMA, Layout(), H100, 4096, engine="vllm")
+    first = ttft(SERVED, 4096)[0]
     assert first > 2 * 7e9 * 4096 / 989.4e12
-    assert tpot(LLAMA, Layout(), H100, 1000, 8, engine="vllm") == decode(8).seconds
-    pieces = ttft(LLAMA, Layout(), H100, 4096, engine="vllm", max_num_batched_tokens=512)
+    assert tpot(SERVED, 1000, 8)[0] == decode(8).seconds
+    pieces = ttft(replace(SERVED, max_num_batched_tokens=512), 4096)[0]
     assert pieces > first
 
 
@@ -191,8 +210,8 @@ def test_a_step_that_the_host_limits_is_as_unsure_as_the_host() -> None:
 
 def test_pipeline_stages_follow_each_other() -> None:
     load = Load(input_tokens=512, output_tokens=128, concurrency=64)
-    one = speed(LLAMA, Layout(), H100, load, engine="vllm")
-    two = speed(LLAMA, Layout(pipeline_parallel_size=2), H100, load, engine="vllm")
+    one = speed(SERVED, load)
+    two = speed(replace(SERVED, layout=Layout(pipeline_parallel_size=2)), load)
     assert two.tpot_seconds < one.tpot_seconds * 1.2
     assert two.tokens_per_second_per_accelerator < one.tokens_per_second_per_accelerator
 

@@ -13,6 +13,7 @@ from tokenroom.hardware.catalogue import find_accelerator
 from tokenroom.planning.candidates import Candidate, candidates
 from tokenroom.planning.front import front
 from tokenroom.planning.judging import Proposal, Rejection, judged
+from tokenroom.planning.most import loads_to_try, most_users
 from tokenroom.planning.search import Plan, Search
 from tokenroom.planning.verification import statistic_of, verified
 
@@ -139,3 +140,19 @@ def test_nothing_on_the_front_is_beaten() -> None:
         assert winner.gpus <= loser.gpus
         assert winner.point.ttft_seconds.value <= loser.point.ttft_seconds.value
         assert winner.point.tpot_seconds.value <= loser.point.tpot_seconds.value
+
+
+def test_the_most_that_gpus_hold_is_confirmed_or_lowered() -> None:
+    found = tried("l40s", most_gpus=1)
+    most = most_users(found, demand(users=1), {"l40s": 2})
+    (one,) = found
+    proposal_of_one = judged(one, demand(users=most))
+    assert isinstance(proposal_of_one, Proposal)
+    assert proposal_of_one.replicas == 2
+    more = judged(one, demand(users=most + 5), most_gpus=2)
+    assert isinstance(more, Rejection)
+    assert most_users(found, demand(users=1, tpot_seconds=0.0001), {"l40s": 2}) == 0
+    loads = list(loads_to_try(most))
+    assert loads[0] == most
+    assert loads == sorted(loads, reverse=True)
+    assert list(loads_to_try(1)) == [1]

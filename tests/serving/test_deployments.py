@@ -12,7 +12,8 @@ from tokenroom import FitResult, fit, speed
 from tokenroom.engines.vllm.arguments import parse_command
 from tokenroom.engines.vllm.settings import SpeculativeSettings
 from tokenroom.errors import DeploymentError
-from tokenroom.performance.load import ttft
+from tokenroom.performance.idle import ttft
+from tokenroom.performance.replica import Replica
 from tokenroom.serving.arrivals import OpenLoop
 from tokenroom.serving.deployments import engine_of
 from tokenroom.serving.deployments.vllm import scheduler_config
@@ -82,13 +83,15 @@ def test_alone_on_an_idle_server_the_first_token_takes_what_is_predicted(prompt:
     )
     deployment = result.deployment
     expected = ttft(
-        deployment.spec,
-        cost.terms.layout,
-        deployment.node.accelerator,
+        Replica(
+            spec=deployment.spec,
+            layout=cost.terms.layout,
+            accelerator=deployment.node.accelerator,
+            engine="vllm",
+        ),
         prompt,
-        engine="vllm",
     )
-    assert record.ttft_seconds == pytest.approx(expected, rel=1e-9)
+    assert record.ttft_seconds == pytest.approx(expected[0], rel=1e-9)
 
 
 def test_a_step_is_counted_by_what_its_requests_compute() -> None:

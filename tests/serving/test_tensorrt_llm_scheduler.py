@@ -1,6 +1,9 @@
-"""TensorRT-LLM's scheduler: who is let in, paused and served from the cache."""
+"""TensorRT-LLM's scheduler against its own policies: who is let in, paused, found cached."""
+
+from pathlib import Path
 
 import pytest
+from tensorrt_llm_scenarios import Scenario, read, replay
 
 from tokenroom.errors import DeploymentError
 from tokenroom.serving.record import Refusal
@@ -12,6 +15,30 @@ from tokenroom.serving.schedulers.tensorrt_llm_config import (
     ChunkingPolicy,
     TensorRtLlmSchedulerConfig,
 )
+
+RECORDED = Path(__file__).parents[1] / "fixtures" / "serving" / "tensorrt_llm_scheduler.jsonl.gz"
+
+
+@pytest.mark.parametrize("scenario", list(read(RECORDED)), ids=lambda scenario: scenario["name"])
+def test_every_step_is_the_one_that_its_policies_took(scenario: Scenario) -> None:
+    ours = replay(scenario)
+    for step, (mine, theirs) in enumerate(zip(ours, scenario["steps"], strict=False), start=1):
+        assert mine == theirs, f"step {step}"
+    assert len(ours) == len(scenario["steps"])
+
+
+def test_recorded_workloads_cross_what_policies_do() -> None:
+    steps = [step for scenario in read(RECORDED) for step in scenario["steps"]]
+    assert sum(len(step["paused"]) for step in steps) > 150
+    begun: set[tuple[str, int]] = set()
+    found = 0
+    for scenario in read(RECORDED):
+        for step in scenario["steps"]:
+            for id, _, context in step["scheduled"]:
+                if (scenario["name"], id) not in begun:
+                    begun.add((scenario["name"], id))
+                    found += context
+    assert found > 2_500
 
 
 def scheduler(**settings: object) -> TensorRtLlmScheduler:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +17,7 @@ from tokenroom.cli.options import (
     json_schema_option,
     language_option,
     promise_options,
+    promised,
     say_written,
 )
 from tokenroom.cli.served_deployment import SERVED_SECTIONS
@@ -25,12 +25,12 @@ from tokenroom.cli.served_fleet import FLEET_SECTION, servers_options
 from tokenroom.cli.served_workload import WORKLOAD_SECTION, workload_options, workload_source
 from tokenroom.cli.subjects import are_files, subjects
 from tokenroom.cli.variations import VARIED_OPTIONS
+from tokenroom.cli.work_options import WORK_SECTION, counted_runs, work_options, working
 from tokenroom.errors import ComparisonError
 from tokenroom.reports.messages import Language, message, printable
 
 if TYPE_CHECKING:
     from tokenroom.comparing.comparison import Comparison, Subject
-    from tokenroom.execution.tasks import Outcome
     from tokenroom.serving.metrics import LatencyLimits
     from tokenroom.serving.workloads.source import WorkloadSource
 
@@ -42,7 +42,7 @@ class _CompareCommand(SectionedCommand):
     sections: Mapping[str, tuple[str, ...]] = {
         "Comparison": ("varied", "seeds", "confidence", "ttft", "tpot"),
         "Workload": WORKLOAD_SECTION,
-        "Work": ("jobs", "ray_address", "store_folder"),
+        "Work": WORK_SECTION,
         **SERVED_SECTIONS,
         "Servers": FLEET_SECTION,
     }
@@ -79,14 +79,7 @@ class _CompareCommand(SectionedCommand):
     show_default=True,
     help="Share of the intervals that hold the true value.",
 )
-@click.option("--jobs", type=POSITIVE, help="Processes that work; as many as CPUs by default.")
-@click.option("--ray", "ray_address", help="Work on the Ray cluster at this address instead.")
-@click.option(
-    "--store",
-    "store_folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Keep the outcome of each run in FOLDER; what is there already is not run again.",
-)
+@work_options
 @click.option(
     "--csv",
     "csv_file",
@@ -126,7 +119,7 @@ def command(
     if options["trace"] is not None and options["ray_address"] is not None:
         options["trace"] = str(Path(options["trace"]).absolute())  # workers are in other folders
     workload = workload_source(options)
-    limits = _limits(options)
+    limits = promised(options)
     seeds = _seeds(options)
     if are_files(words):
         _check_files_alone(context)
@@ -146,7 +139,8 @@ def command(
         from tokenroom.reports.comparison_file import write_comparison
 
         write_comparison(found, options["csv_file"])
-        _tell("compare.written", language, file=options["csv_file"])
+        file = printable(str(options["csv_file"]))
+        click.echo(message("compare.written", language, file=file), err=True)
     if options["plot"] is not None and found.complete_seeds and len(found.compared) > 1:
         from tokenroom.reports.comparison_plot import plot_comparison
 
@@ -165,14 +159,6 @@ def command(
     if found.interrupted:
         return _INTERRUPTED
     return 0 if len(found.compared) == len(compared) and not found.problems else 1
-
-
-def _limits(options: dict[str, Any]) -> LatencyLimits | None:
-    if options["ttft"] is None and options["tpot"] is None:
-        return None
-    from tokenroom.serving.metrics import LatencyLimits
-
-    return LatencyLimits(ttft_seconds=options["ttft"], tpot_seconds=options["tpot"])
 
 
 def _seeds(options: dict[str, Any]) -> int:
@@ -204,49 +190,18 @@ def _compared(
     language: Language,
 ) -> Comparison:
     from tokenroom.comparing.comparison import compare
-    from tokenroom.execution.store import Store
-    from tokenroom.execution.workers import workers
     from tokenroom.serving.workloads.source import DrawnSource
 
     runs = len(compared) * (seeds if isinstance(workload, DrawnSource) else 1)
-    with ExitStack() as stack:
-        store = None
-        if options["store_folder"] is not None:
-            store = stack.enter_context(closing(Store(options["store_folder"])))
-        executor, count = stack.enter_context(workers(options["jobs"], options["ray_address"]))
+    with working(options) as work, counted_runs(runs, language) as on_outcome:
         return compare(
             compared,
             workload,
-            executor,
-            workers=count,
+            work.executor,
+            workers=work.workers,
             seeds=seeds,
             limits=limits,
             confidence=options["confidence"],
-            store=store,
-            on_outcome=stack.enter_context(_progress(runs, language)),
+            store=work.store,
+            on_outcome=on_outcome,
         )
-
-
-@contextmanager
-def _progress(runs: int, language: Language) -> Iterator[Callable[[Outcome], None]]:
-    """What counts runs on a terminal, and names the ones whose worker was lost."""
-    from tokenroom.reports.progress import progress
-
-    done = 0
-    with progress(runs, least=2) as on_run:
-
-        def hear(outcome: Outcome) -> None:
-            nonlocal done
-            done += 1
-            if outcome.lost:
-                key = "compare.run_again" if outcome.problem is None else "compare.run_lost"
-                _tell(key, language, run=outcome.task.name)
-            if on_run is not None:
-                on_run(done, runs)
-
-        yield hear
-
-
-def _tell(key: str, language: Language, **values: object) -> None:
-    told = {name: printable(str(value)) for name, value in values.items()}
-    click.echo(message(key, language, **told), err=True)

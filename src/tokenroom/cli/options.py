@@ -6,13 +6,16 @@ import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from tokenroom.errors import HardwareError
 from tokenroom.reports.messages import Language, language_of, message, printable
 from tokenroom.units import parse_count, parse_number, parse_seconds, parse_tokens
+
+if TYPE_CHECKING:
+    from tokenroom.serving.metrics import LatencyLimits
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -155,6 +158,19 @@ def promise_options(command: Command) -> Command:
     return click.option(
         "--ttft", type=SECONDS, help="Promise of each request's TTFT, as 2s, for goodput."
     )(command)
+
+
+def promised(options: Mapping[str, Any]) -> LatencyLimits | None:
+    """What ``--ttft`` and ``--tpot`` promise of requests, None for nothing.
+
+    Raises:
+        WorkloadError: One is no positive time.
+    """
+    if options["ttft"] is None and options["tpot"] is None:
+        return None
+    from tokenroom.serving.metrics import LatencyLimits
+
+    return LatencyLimits(ttft_seconds=options["ttft"], tpot_seconds=options["tpot"])
 
 
 def price_option(command: Command) -> Command:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tokenroom.planning.search import Plan, Progress, Search
 
 _INTERRUPTED: Final = 128 + 2
+_LOADS: Final = ("users", "concurrency", "rate", "trace")
 _STATISTICS: Final = ("mean", "p50", "p90", "p95", "p99")
 
 
@@ -104,7 +105,11 @@ class _PlanCommand(SectionedCommand):
 @click.option(
     "--gpus-from", help="Kinds of GPU to choose from, as h100,l40s,4090.  [default: all known]"
 )
-@click.option("--have", help="GPUs that there are, as 8xa100-80gb,4xl40s; no others are used.")
+@click.option(
+    "--have",
+    help="GPUs that there are, as 8xa100-80gb,4xl40s; no others are used. Without a load: the most "
+    "clients that they hold.",
+)
 @click.option(
     "--max-gpus",
     type=POSITIVE,
@@ -190,15 +195,17 @@ def command(
         from tokenroom.reports.plots import check_plot_file
 
         check_plot_file(options["plot"])
-    search = _search(models, options)
     interrupted = False
     with _progress(language) as tell:
-        try:
-            for step in search.steps():
-                tell(step)
-        except KeyboardInterrupt:
-            interrupted = True  # what was found is shown, and the exit code says so
-    plan = search.plan()
+        for search in _searches(models, options):
+            try:
+                for step in search.steps():
+                    tell(step)
+            except KeyboardInterrupt:
+                interrupted = True  # what was found is shown, and the exit code says so
+            plan = search.plan()
+            if interrupted or plan.options:
+                break
     _write_files(plan, options, language)
     if as_json:
         from tokenroom.reports.console import print_json
@@ -215,8 +222,12 @@ def command(
     return 0 if plan.options else 1
 
 
-def _search(models: tuple[str, ...], options: dict[str, Any]) -> Search:
+def _searches(models: tuple[str, ...], options: dict[str, Any]) -> Iterator[Search]:
+    """The search that is asked for; of the most that GPUs at hand take, one for each load."""
+    from dataclasses import replace
+
     from tokenroom.planning.candidates import candidates
+    from tokenroom.planning.most import loads_to_try, most_users
     from tokenroom.planning.search import Search
 
     demand = _demand(options)
@@ -232,31 +243,36 @@ def _search(models: tuple[str, ...], options: dict[str, Any]) -> Search:
             most_gpus=options["max_gpus"],
         )
     )
-    return Search(
-        found,
-        demand,
-        prices=prices,
-        inventory=inventory,
-        budget_usd_per_hour=options["budget"],
-        wanted=options["top"],
-        seed=options["seed"],
-    )
+    demands = [demand]
+    if not any(options[name] is not None for name in _LOADS):
+        assert inventory is not None
+        most = most_users(found, demand, inventory)
+        demands = [replace(demand, users=users) for users in loads_to_try(most)] or demands
+    for each in demands:
+        yield Search(
+            found,
+            each,
+            prices=prices,
+            inventory=inventory,
+            budget_usd_per_hour=options["budget"],
+            wanted=options["top"],
+            seed=options["seed"],
+        )
 
 
 def _demand(options: dict[str, Any]) -> Demand:
     from tokenroom.objectives import Objectives
     from tokenroom.planning.demand import Demand
 
-    given = [
-        name for name in ("users", "concurrency", "rate", "trace") if options[name] is not None
-    ]
-    if len(given) != 1:
+    given = [name for name in _LOADS if options[name] is not None]
+    if len(given) != 1 and (given or options["have"] is None):
         raise CommandLineError(
             f"the load is given by {' and '.join(f'--{name}' for name in given) or 'nothing'}; "
-            "give one of --users, --concurrency, --rate and --trace"
+            "give one of --users, --concurrency, --rate and --trace, or --have alone for the most "
+            "clients that those GPUs hold"
         )
     for name, of in (("think_seconds", "users"), ("burst", "rate"), ("skip_bad", "trace")):
-        if options[name] and options[of] is None:
+        if options[name] and options[of] is None and (given or name != "think_seconds"):
             flag = {"think_seconds": "--think-time"}.get(name, "--" + name.replace("_", "-"))
             raise CommandLineError(f"{flag} belongs to --{of}; give that or leave {flag} out")
     if options["ttft"] is None and options["tpot"] is None:
@@ -273,7 +289,7 @@ def _demand(options: dict[str, Any]) -> Demand:
         longest_tokens=longest,
         lengths=lengths.pairs,
         objectives=Objectives(tpot_seconds=options["tpot"], ttft_seconds=options["ttft"]),
-        users=options["users"] or options["concurrency"],
+        users=options["users"] or options["concurrency"] or (None if given else 1),
         think_seconds=options["think_seconds"] or 0.0,
         requests_per_second=rate,
         burst=options["burst"] or 1.0,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -23,12 +21,12 @@ from tokenroom.cli.served_deployment import (
     served_deployment_options,
 )
 from tokenroom.cli.served_workload import WORKLOAD_SECTION, workload_options, workload_source
+from tokenroom.cli.work_options import WORK_SECTION, counted_runs, work_options, working
 from tokenroom.errors import CommandLineError
 from tokenroom.reports.messages import Language
 
 if TYPE_CHECKING:
     from tokenroom.comparing.splitting import Splitting
-    from tokenroom.execution.tasks import Outcome
     from tokenroom.serving.served_deployment import ServedDeployment
 
 _INTERRUPTED: Final = 128 + 2
@@ -39,7 +37,7 @@ class _PoolsCommand(SectionedCommand):
     sections: Mapping[str, tuple[str, ...]] = {
         "Pools": ("draws", "confidence", "ttft", "tpot"),
         "Workload": WORKLOAD_SECTION,
-        "Work": ("jobs", "ray_address", "store_folder"),
+        "Work": WORK_SECTION,
         **SERVED_SECTIONS,
     }
 
@@ -68,14 +66,7 @@ class _PoolsCommand(SectionedCommand):
 )
 @workload_options
 @promise_options
-@click.option("--jobs", type=POSITIVE, help="Runs at once.  [default: as many as there are CPUs]")
-@click.option("--ray", "ray_address", help="Let a Ray cluster work, by its address.")
-@click.option(
-    "--store",
-    "store_folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Keep answers in FOLDER, and take those that are there.",
-)
+@work_options
 @json_option
 @language_option
 def command(words: tuple[str, ...], as_json: bool, language: Language, **options: Any) -> int:
@@ -100,7 +91,7 @@ def command(words: tuple[str, ...], as_json: bool, language: Language, **options
         return 1
     if options["limit"] is None and options["trace"] is None:
         options = {**options, "limit": _LIMIT}
-    found = _found(server, gpus, options)
+    found = _found(server, gpus, options, language)
     if as_json:
         from tokenroom.reports.console import print_json
         from tokenroom.reports.splitting_text import splitting_json
@@ -129,10 +120,10 @@ def _one_server(options: dict[str, Any]) -> tuple[dict[str, Any], int]:
     return {**options, "gpu": kind, "gpus": None}, gpus
 
 
-def _found(server: ServedDeployment, gpus: int, options: dict[str, Any]) -> Splitting:
-    from tokenroom.comparing.splitting import splitting
-    from tokenroom.execution.store import Store
-    from tokenroom.execution.workers import workers
+def _found(
+    server: ServedDeployment, gpus: int, options: dict[str, Any], language: Language
+) -> Splitting:
+    from tokenroom.comparing.splitting import most_runs, splitting
     from tokenroom.serving.metrics import LatencyLimits
 
     each = server.fit.deployment.node.count
@@ -142,37 +133,19 @@ def _found(server: ServedDeployment, gpus: int, options: dict[str, Any]) -> Spli
             f"{2 * each}"
         )
     limits = LatencyLimits(ttft_seconds=options["ttft"], tpot_seconds=options["tpot"])
-    with ExitStack() as stack:
-        store = None
-        if options["store_folder"] is not None:
-            store = stack.enter_context(closing(Store(options["store_folder"])))
-        executor, count = stack.enter_context(workers(options["jobs"], options["ray_address"]))
+    with (
+        working(options) as work,
+        counted_runs(most_runs(options["draws"]), language) as on_outcome,
+    ):
         return splitting(
             server,
             gpus // each,
             workload_source(options),
             limits,
-            executor,
-            workers=count,
+            work.executor,
+            workers=work.workers,
             draws=options["draws"],
             confidence=options["confidence"],
-            store=store,
-            on_outcome=stack.enter_context(_progress(options["draws"])),
+            store=work.store,
+            on_outcome=on_outcome,
         )
-
-
-@contextmanager
-def _progress(draws: int) -> Iterator[Callable[[Outcome], None]]:
-    from tokenroom.comparing.splitting import most_runs
-    from tokenroom.reports.progress import progress
-
-    runs, done = most_runs(draws), 0
-    with progress(runs, least=2) as moved:
-
-        def hear(outcome: Outcome) -> None:
-            nonlocal done
-            done += 1
-            if moved is not None:
-                moved(done, runs)
-
-        yield hear

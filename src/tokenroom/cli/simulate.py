@@ -18,6 +18,7 @@ from tokenroom.cli.options import (
     json_schema_option,
     language_option,
     promise_options,
+    promised,
     say_written,
 )
 from tokenroom.cli.served_deployment import SERVED_SECTIONS
@@ -255,12 +256,9 @@ def _limits(options: dict[str, Any]) -> LatencyLimits | None:
     if options["ttft"] is None and options["tpot"] is None:
         if wanted is not None:
             raise CommandLineError("--goodput is a share that keeps --ttft and --tpot; give those")
-        return None
-    if wanted is not None and not 0 < wanted <= 1:
+    elif wanted is not None and not 0 < wanted <= 1:
         raise CommandLineError(f"--goodput is {wanted:g}; give a share above 0 and up to 1")
-    from tokenroom.serving.metrics import LatencyLimits
-
-    return LatencyLimits(ttft_seconds=options["ttft"], tpot_seconds=options["tpot"])
+    return promised(options)
 
 
 def _exit_code(done: Simulation, wanted: float | None) -> int:

@@ -99,6 +99,21 @@ def judged(
         most_gpus: GPUs of that kind there are; None for any number.
         budget_usd_per_hour: The most that all GPUs may cost; None for any sum.
     """
+    most = largest_load(candidate, demand)
+    if isinstance(most, Rejection):
+        return most
+    return proposed(
+        candidate,
+        demand,
+        most,
+        usd_per_gpu_hour=usd_per_gpu_hour,
+        most_gpus=most_gpus,
+        budget_usd_per_hour=budget_usd_per_hour,
+    )
+
+
+def largest_load(candidate: Candidate, demand: Demand) -> ServingSpeed | Rejection:
+    """The largest load of one replica that keeps the objectives on average, or why none does."""
     found = fitted(candidate, demand)
     if isinstance(found, Rejection):
         return found
@@ -112,16 +127,7 @@ def judged(
     except TokenroomError as error:
         return Rejection(candidate=candidate, reason="refused", values={"text": str(error)})
     most = _largest(asked, demand)
-    if most is None:
-        return _too_slow(candidate, asked, demand)
-    return proposed(
-        candidate,
-        demand,
-        most,
-        usd_per_gpu_hour=usd_per_gpu_hour,
-        most_gpus=most_gpus,
-        budget_usd_per_hour=budget_usd_per_hour,
-    )
+    return _too_slow(candidate, asked, demand) if most is None else most
 
 
 def fitted(candidate: Candidate, demand: Demand) -> FitResult | Rejection:

@@ -36,6 +36,10 @@ COMPARISON_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "延迟取决于负载持续多久。",
     ),
     "compare.means": ("Means over {count} draws", "{count} 次生成的均值"),
+    "compare.promised": (
+        "{heading}; goodput is of requests that keep {limits}",
+        "{heading}；有效请求为满足 {limits} 的请求",
+    ),
     "compare.one_run": ("One run of each", "各运行一次"),
     "compare.differences": (
         "Differences to {base}; ± is half of a {confidence} confidence interval (Student's t, of "

@@ -171,7 +171,8 @@ def _print_means(
     key = "compare.means" if len(found.complete_seeds) > 1 else "compare.one_run"
     heading = message(key, language, count=len(found.complete_seeds))
     if found.limits is not None:
-        heading += f"; {limits_text(found.limits)}"
+        limits = limits_text(found.limits)
+        heading = message("compare.promised", language, heading=heading, limits=limits)
     out.print(Paragraph(heading))
     _print_tables(out, [heads[subject.name] for subject in found.compared], rows, language)
 

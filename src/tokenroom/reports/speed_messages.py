@@ -154,10 +154,10 @@ SPEED_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "依据在 {gpu} 上实测的算子表（aiconfigurator）：{tables}。",
     ),
     "speed.accuracy": (
-        "Against 1,285 measured rows of vLLM, SGLang and TensorRT-LLM, TPOT is off by 10.4% in the "
+        "Against 1,285 measured rows of vLLM, SGLang and TensorRT-LLM, TPOT is off by 10.6% in the "
         "median (90%: 33%), TTFT by 23% (73%); 83% of those TPOTs and 80% of the TTFTs lie in the "
         "predicted range.",
-        "与 vLLM、SGLang、TensorRT-LLM 的 1,285 条实测相比，TPOT 误差中位数为 10.4%"
+        "与 vLLM、SGLang、TensorRT-LLM 的 1,285 条实测相比，TPOT 误差中位数为 10.6%"
         "（90% 分位 33%），TTFT 为 23%（73%）；其中 83% 的 TPOT、80% 的 TTFT 落在预测范围之内。",
     ),
     "speed.borrowed": (

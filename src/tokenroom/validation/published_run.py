@@ -16,6 +16,7 @@ from tokenroom.performance.drafting import Acceptance, Drafting
 from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.performance.load import Load, Speed
 from tokenroom.performance.load import speed as load_speed
+from tokenroom.performance.replica import Replica
 from tokenroom.serving_speed import Range
 from tokenroom.units import GIB
 from tokenroom.validation.circumstances import Circumstances
@@ -61,17 +62,10 @@ def published_values(
     estimated = _requests_held(run, spec, accelerator, tokens_held(engine, isl, osl))
     held = estimated if requests_held is None else requests_held
     running = held if run.largest_batch is None else min(run.largest_batch, held)
-    found = load_speed(
-        spec,
-        run.layout,
-        accelerator,
-        Load(
-            input_tokens=isl,
-            output_tokens=osl,
-            concurrency=load.concurrency or running * run.layout.data_parallel_size,
-            waves=run.waves,
-            lengths_vary=run.lengths_vary,
-        ),
+    replica = Replica(
+        spec=spec,
+        layout=run.layout,
+        accelerator=accelerator,
         engine=engine,
         max_num_batched_tokens=run.token_budget,
         max_num_seqs=running,
@@ -81,6 +75,14 @@ def published_values(
         drafting=_drafting(run, spec),
         factors=factors,
     )
+    sent = Load(
+        input_tokens=isl,
+        output_tokens=osl,
+        concurrency=load.concurrency or running * run.layout.data_parallel_size,
+        waves=run.waves,
+        lengths_vary=run.lengths_vary,
+    )
+    found = load_speed(replica, sent)
     ttft = Range(found.ttft_seconds, found.ttft_low_seconds, found.ttft_high_seconds)
     tpot = Range(found.tpot_seconds, found.tpot_low_seconds, found.tpot_high_seconds)
     return served_quantities(

@@ -17,8 +17,9 @@ from tokenroom.errors import RowError, TokenroomError
 from tokenroom.fitting import FitResult, fit
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.models.spec import ModelSpec
+from tokenroom.performance.idle import tpot, ttft
 from tokenroom.performance.llama_cpp import engine_of
-from tokenroom.performance.load import tpot_range, ttft_range
+from tokenroom.performance.replica import Replica
 from tokenroom.performance.work import Layout
 from tokenroom.serving_speed import Range, ServingSpeed, speed_of
 from tokenroom.serving_terms import check_engine
@@ -257,22 +258,20 @@ def _benched(
     if row.gpus not in (None, 1):
         raise RowError(f"{row.gpus} GPUs; how they share a test of llama-bench is not modelled")
     values: dict[str, Range] = {}
-    engine, kv_dtype = engine_of(llama_cpp_build(row)), load.kv_dtype or "float16"
+    replica = Replica(
+        spec=spec,
+        layout=Layout(),
+        accelerator=accelerator,
+        engine=engine_of(llama_cpp_build(row)),
+        max_num_batched_tokens=_LLAMA_UBATCH,
+        kv_dtype=load.kv_dtype or "float16",
+    )
     if load.input_tokens:
-        seconds = ttft_range(
-            spec,
-            Layout(),
-            accelerator,
-            load.input_tokens,
-            engine=engine,
-            max_num_batched_tokens=_LLAMA_UBATCH,
-            kv_dtype=kv_dtype,
-        )
+        seconds = ttft(replica, load.input_tokens)
         values[PREFILL] = Range(*seconds).over(load.input_tokens)
     if load.output_tokens:
         context = (load.input_tokens or 0) + load.output_tokens / 2
-        step = tpot_range(spec, Layout(), accelerator, context, 1, engine=engine, kv_dtype=kv_dtype)
-        values[DECODE] = Range(*step).over(1)
+        values[DECODE] = Range(*tpot(replica, context, 1)).over(1)
     if not values:
         raise RowError("the row states no length of the test (isl, osl)")
     return SpeedPrediction(spec=spec, accelerator=accelerator, accelerators=1, values=values)

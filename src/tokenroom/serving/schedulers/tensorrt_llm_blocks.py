@@ -41,7 +41,7 @@ class Reuse(NamedTuple):
 
     Attributes:
         held: Its blocks that others hold already, so that it takes none for them.
-        tokens: Tokens that it need not compute.
+        tokens: Tokens of the blocks that are there, the last of a whole prompt counted too.
         first_new: The name of its first full block that is not there, None if all are.
     """
 
@@ -105,7 +105,7 @@ class TensorRtLlmBlocks:
                 return Reuse(held, index * self._size, name(index))
             if holders[block] and index < recoverable:
                 held.append(block)
-        return Reuse(held, min(full * self._size, sequence.tokens - 1), None)
+        return Reuse(held, full * self._size, None)
 
     def claim(self, sequence: TensorRtLlmSequence) -> None:
         """Give a prompt what it finds in the tree; notes how many tokens that saves.
