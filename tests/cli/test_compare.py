@@ -85,7 +85,7 @@ def test_files_of_deployments(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert slower["relative"] == pytest.approx(
         slower["value"] / first["means"]["tpot_mean_seconds"]["value"]
     )
-    assert [run["seed"] for run in first["runs"]] == [0, 1, 2]
+    assert [run["draw"] for run in first["runs"]] == [0, 1, 2]
     varied = read(capsys, one, two, *LANES, "--workload", SMALL, "--jobs", "1", "--seeds", "1")
     assert [item["name"] for item in varied["deployments"]] == [
         *("one, max-num-seqs 64", "one, max-num-seqs 1"),
@@ -132,10 +132,26 @@ def test_a_trace_has_no_intervals_and_it_is_said(
     out = " ".join(asked(capsys, *words)[0].split())
     assert "Differences to A, without intervals: each served once" in out
     found = read(capsys, *words)
-    assert found["seeds"] is found["interval"] is None
+    assert found["draws"] is found["interval"] is None
     assert found["deployments"][1]["differences"]["e2e_mean_seconds"]["significant"] is None
     _, err = asked(capsys, *words, "--seeds", "3", code=2)
     assert "nothing of a trace is drawn" in err
+
+
+def test_a_trace_is_cut_into_stretches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"{time / 16},300,20\n" for time in range(41))
+    (tmp_path / "t.csv").write_text("ts,input,output\n" + rows)
+    words = (*MODEL, *LANES, "--trace", str(tmp_path / "t.csv"), "--jobs", "1", "--stretches", "4")
+    out = " ".join(asked(capsys, *words)[0].split())
+    assert "Cut into 4 stretches of equal time; each is served by all of them" in out
+    assert "Means over 4 stretches" in out
+    assert "of 4 differences paired by stretch" in out
+    found = read(capsys, *words)
+    assert (found["drawn_by"], found["draws"]) == ("stretch", [1, 2, 3, 4])
+    assert [run["arrived"] for run in found["deployments"][0]["runs"]] == [10, 10, 10, 11]
+    assert found["deployments"][1]["differences"]["e2e_mean_seconds"]["significant"] is True
+    drawn = (*MODEL, *LANES, "--workload", SMALL, "--stretches", "4")
+    assert "give --seeds instead" in asked(capsys, *drawn, code=2)[1]
 
 
 def test_runs_are_kept_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,7 +165,7 @@ def test_runs_are_kept_and_written(tmp_path: Path, capsys: pytest.CaptureFixture
     assert len((tmp_path / "runs" / "answers.jsonl").read_text().splitlines()) == 4
     with file.open(newline="") as opened:
         rows = list(csv.DictReader(opened))
-    assert [(row["deployment"], row["seed"]) for row in rows] == [
+    assert [(row["deployment"], row["draw"]) for row in rows] == [
         *(("max-num-seqs 64", "0"), ("max-num-seqs 64", "1")),
         *(("max-num-seqs 1", "0"), ("max-num-seqs 1", "1")),
     ]

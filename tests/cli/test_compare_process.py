@@ -86,7 +86,7 @@ def test_an_ended_comparison_goes_on_where_it_was(
         found, err = finished(process, 128 + signal.SIGINT)
         assert err == ""
         assert found["interrupted"] is True
-        assert set(found["complete_seeds"]) < set(found["seeds"])
+        assert set(found["complete_draws"]) < set(found["draws"])
     else:
         process.communicate(timeout=30)
     kept = len(answers.read_bytes().splitlines())

@@ -35,14 +35,14 @@ def both() -> tuple[Subject, Subject]:
 
 
 def compared(executor: Executor | None = None, count: int = 1, **options: Any) -> Comparison:
-    options = {"seeds": 3, **options}
+    options = {"draws": 3, **options}
     return compare(both(), WORKLOAD, executor or Inline(), workers=count, **options)
 
 
 def test_each_draw_is_served_by_all_and_differences_are_paired() -> None:
     found = compared(limits=LatencyLimits(ttft_seconds=1.0))
     many, alone = found.compared
-    assert found.seeds == found.complete_seeds == (0, 1, 2)
+    assert found.draws == found.complete_draws == (0, 1, 2)
     ttfts = [found.values(item, "ttft_mean_seconds") for item in (many, alone)]
     assert ttfts[0] is not None
     assert ttfts[1] is not None
@@ -83,7 +83,7 @@ def test_processes_find_what_one_process_finds(tmp_path: Path) -> None:
     store = Store(tmp_path)
     assert compared(store=store).answers == alone.answers
     kept: list[bool] = []
-    again = compared(store=store, seeds=4, on_outcome=lambda outcome: kept.append(outcome.kept))
+    again = compared(store=store, draws=4, on_outcome=lambda outcome: kept.append(outcome.kept))
     store.close()
     assert kept == [True] * 6 + [False] * 2
     assert {
@@ -95,7 +95,7 @@ def test_a_trace_is_served_once_and_has_no_intervals(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     file.write_text("ts,input,output\n" + "".join(f"{time},100,5\n" for time in range(5)))
     found = compare(both(), TraceSource(path=file), Inline(), workers=1)
-    assert found.seeds == found.complete_seeds == (None,)
+    assert found.draws == found.complete_draws == (None,)
     difference = found.difference(found.compared[1], "e2e_mean_seconds")
     assert difference is not None
     assert difference.half_width is difference.excludes_zero is None
@@ -103,7 +103,7 @@ def test_a_trace_is_served_once_and_has_no_intervals(tmp_path: Path) -> None:
 
 def test_a_deployment_that_does_not_start_serves_nothing() -> None:
     large = Subject(name="large", servers=ServedDeployment(fit=fit("llama-3.1-70b", "a100")))
-    found = compare((large, *both()), WORKLOAD, Inline(), workers=1, seeds=1)
+    found = compare((large, *both()), WORKLOAD, Inline(), workers=1, draws=1)
     assert [item.name for item in found.compared] == ["many", "one by one"]
     assert found.answers["large"] == {}
     assert found.difference(found.compared[1], "tpot_mean_seconds") is not None
@@ -139,14 +139,14 @@ def test_a_lost_run_is_named_and_its_draw_left_out() -> None:
     found = compared(Ending(lost, WorkerLostError()))
     reason = "its worker ended 2 times, killed or out of memory"
     assert found.problems == {("one by one", 1): reason}
-    assert found.complete_seeds == (0, 2)
+    assert found.complete_draws == (0, 2)
     assert not found.interrupted
 
 
 def test_what_is_done_is_compared_when_it_is_ended_early() -> None:
     found = compared(Ending(lambda question: seed_of(question) == 2, KeyboardInterrupt()))
     assert found.interrupted
-    assert found.complete_seeds == (0, 1)
+    assert found.complete_draws == (0, 1)
     assert found.difference(found.compared[1], "ttft_p50_seconds") is not None
 
 
@@ -155,7 +155,7 @@ def test_what_is_done_is_compared_when_it_is_ended_early() -> None:
     [
         (("many",), {}, "one deployment is given"),
         (("many", "many"), {}, "two deployments are called 'many'"),
-        (("many", "other"), {"seeds": 0}, "seeds is 0"),
+        (("many", "other"), {"draws": 0}, "drawn 0 times; give 1 or more"),
         (("many", "other"), {"confidence": 1.0}, "confidence is 1; give a share between"),
     ],
 )
@@ -170,4 +170,4 @@ def test_a_run_that_is_refused_names_its_deployment() -> None:
     unknown = DrawnSource(description="users:count=2,input=9,output=9,requests=2")
     old = subject("old", engine="vllm@0.6.3")
     with pytest.raises(ComparisonError, match="old: vLLM's V0 engine is not simulated"):
-        compare((subject("many"), old), unknown, Inline(), workers=1, seeds=1)
+        compare((subject("many"), old), unknown, Inline(), workers=1, draws=1)

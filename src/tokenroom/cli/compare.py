@@ -35,12 +35,11 @@ if TYPE_CHECKING:
     from tokenroom.serving.workloads.source import WorkloadSource
 
 _INTERRUPTED: Final = 128 + 2
-_SEEDS: Final = 10
 
 
 class _CompareCommand(SectionedCommand):
     sections: Mapping[str, tuple[str, ...]] = {
-        "Comparison": ("varied", "seeds", "confidence", "ttft", "tpot"),
+        "Comparison": ("varied", "seeds", "stretches", "confidence", "ttft", "tpot"),
         "Workload": WORKLOAD_SECTION,
         "Work": WORK_SECTION,
         **SERVED_SECTIONS,
@@ -70,7 +69,12 @@ class _CompareCommand(SectionedCommand):
 @click.option(
     "--seeds",
     type=POSITIVE,
-    help=f"Draw the workload with so many seeds, from --seed on.  [default: {_SEEDS}]",
+    help="Draw the workload with so many seeds, from --seed on.  [default: 10]",
+)
+@click.option(
+    "--stretches",
+    type=POSITIVE,
+    help="Cut a trace into so many stretches of equal time, each served for itself.",
 )
 @click.option(
     "--confidence",
@@ -120,7 +124,7 @@ def command(
         options["trace"] = str(Path(options["trace"]).absolute())  # workers are in other folders
     workload = workload_source(options)
     limits = promised(options)
-    seeds = _seeds(options)
+    draws = _draws(options)
     if are_files(words):
         _check_files_alone(context)
     compared = tuple(subjects(words, options, options["varied"], language))
@@ -134,14 +138,14 @@ def command(
         from tokenroom.reports.plots import check_plot_file
 
         check_plot_file(options["plot"])
-    found = _compared(compared, workload, limits, seeds, options, language)
+    found = _compared(compared, workload, limits, draws, options, language)
     if options["csv_file"] is not None:
         from tokenroom.reports.comparison_file import write_comparison
 
         write_comparison(found, options["csv_file"])
         file = printable(str(options["csv_file"]))
         click.echo(message("compare.written", language, file=file), err=True)
-    if options["plot"] is not None and found.complete_seeds and len(found.compared) > 1:
+    if options["plot"] is not None and found.complete_draws and len(found.compared) > 1:
         from tokenroom.reports.comparison_plot import plot_comparison
 
         used = plot_comparison(found, options["plot"], language)
@@ -161,13 +165,20 @@ def command(
     return 0 if len(found.compared) == len(compared) and not found.problems else 1
 
 
-def _seeds(options: dict[str, Any]) -> int:
+def _draws(options: dict[str, Any]) -> int | None:
+    """How often the workload is drawn, or into how many stretches it is cut; None if not said."""
     seeds: int | None = options["seeds"]
+    stretches: int | None = options["stretches"]
     if seeds is not None and options["trace"] is not None:
         raise ComparisonError(
-            "--seeds is of a drawn workload, and nothing of a trace is drawn; leave it out"
+            "--seeds is of a drawn workload, and nothing of a trace is drawn; leave it out, or cut "
+            "the trace by --stretches"
         )
-    return _SEEDS if seeds is None else seeds
+    if stretches is not None and options["trace"] is None:
+        raise ComparisonError(
+            "--stretches cuts a trace, and --workload is drawn; give --seeds instead"
+        )
+    return seeds if stretches is None else stretches
 
 
 def _check_files_alone(context: click.Context) -> None:
@@ -185,21 +196,23 @@ def _compared(
     compared: Sequence[Subject],
     workload: WorkloadSource,
     limits: LatencyLimits | None,
-    seeds: int,
+    draws: int | None,
     options: dict[str, Any],
     language: Language,
 ) -> Comparison:
     from tokenroom.comparing.comparison import compare
+    from tokenroom.comparing.draws import USUAL_SEEDS
     from tokenroom.serving.workloads.source import DrawnSource
 
-    runs = len(compared) * (seeds if isinstance(workload, DrawnSource) else 1)
+    usual = USUAL_SEEDS if isinstance(workload, DrawnSource) else 1
+    runs = len(compared) * (draws or usual)
     with working(options) as work, counted_runs(runs, language) as on_outcome:
         return compare(
             compared,
             workload,
             work.executor,
             workers=work.workers,
-            seeds=seeds,
+            draws=draws,
             limits=limits,
             confidence=options["confidence"],
             store=work.store,

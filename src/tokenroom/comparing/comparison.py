@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from tokenroom.comparing.differences import Mean, mean_of, paired_difference
+from tokenroom.comparing.draws import Draws, draws_of
 from tokenroom.comparing.serving_question import ServingQuestion, serve
 from tokenroom.errors import ComparisonError, shown
 from tokenroom.execution.store import Store
@@ -15,7 +16,7 @@ from tokenroom.execution.tasks import Outcome, Task, run_tasks
 from tokenroom.serving.metrics import LatencyLimits
 from tokenroom.serving.served_deployment import ServedDeployment
 from tokenroom.serving.served_fleet import ServedFleet
-from tokenroom.serving.workloads.source import DrawnSource, WorkloadSource
+from tokenroom.serving.workloads.source import WorkloadSource
 
 Answer = Mapping[str, Any]
 
@@ -48,17 +49,19 @@ class Comparison:
     Attributes:
         subjects: The deployments; differences are to the first that starts.
         workload: What they all serve.
-        seeds: Of the draws that all serve; ``(None,)`` where nothing is drawn.
+        drawn_by: What tells the draws apart that all serve; None where nothing is drawn.
+        draws: They, by seed or by the number of the stretch; ``(None,)`` where nothing is drawn.
         limits: What requests are promised; None for nothing.
         confidence: Share of intervals that hold the true value.
-        answers: Of each subject's runs by seed, as :func:`serve` gives them.
-        problems: Why a run has no answer, by subject and seed.
+        answers: Of each subject's runs by draw, as :func:`serve` gives them.
+        problems: Why a run has no answer, by subject and draw.
         interrupted: It was ended early.
     """
 
     subjects: tuple[Subject, ...]
     workload: WorkloadSource
-    seeds: tuple[int | None, ...]
+    drawn_by: Literal["seed", "stretch"] | None
+    draws: tuple[int | None, ...]
     limits: LatencyLimits | None
     confidence: float
     answers: Mapping[str, Mapping[int | None, Answer]]
@@ -71,15 +74,15 @@ class Comparison:
         return tuple(subject for subject in self.subjects if subject.starts)
 
     @property
-    def complete_seeds(self) -> tuple[int | None, ...]:
-        """Seeds of which every deployment's run is known; all figures are over these."""
+    def complete_draws(self) -> tuple[int | None, ...]:
+        """Draws of which every deployment's run is known; all figures are over these."""
         known = [self.answers.get(subject.name, {}) for subject in self.compared]
-        return tuple(seed for seed in self.seeds if all(seed in runs for runs in known))
+        return tuple(draw for draw in self.draws if all(draw in runs for runs in known))
 
     def values(self, subject: Subject, key: str) -> tuple[float, ...] | None:
-        """A figure in each run, by seed; None where a run does not have it."""
+        """A figure in each run, by draw; None where a run does not have it."""
         found = tuple(
-            self.answers[subject.name][seed]["figures"][key] for seed in self.complete_seeds
+            self.answers[subject.name][draw]["figures"][key] for draw in self.complete_draws
         )
         return None if not found or None in found else found
 
@@ -98,7 +101,7 @@ class Comparison:
     def falls_behind(self, subject: Subject) -> int:
         """In how many of the runs it could not keep up."""
         runs = self.answers[subject.name]
-        return sum(bool(runs[seed]["falls_behind"]) for seed in self.complete_seeds)
+        return sum(bool(runs[draw]["falls_behind"]) for draw in self.complete_draws)
 
 
 def compare(
@@ -107,13 +110,13 @@ def compare(
     executor: Executor,
     *,
     workers: int,
-    seeds: int = 10,
+    draws: int | None = None,
     limits: LatencyLimits | None = None,
     confidence: float = 0.95,
     store: Store | None = None,
     on_outcome: Callable[[Outcome], None] | None = None,
 ) -> Comparison:
-    """Serve the same requests by each deployment, once for each seed.
+    """Serve the same requests by each deployment, once for each draw.
 
     An interrupt ends it early: what is known by then is given.
 
@@ -122,8 +125,8 @@ def compare(
         workload: What is served.
         executor: Who works.
         workers: How many runs it works on at once.
-        seeds: How many seeds a drawn workload is drawn with, from its own on; a trace is served
-            once.
+        draws: How many seeds a drawn workload is drawn with, from its own on (10), or how many
+            stretches a trace is cut into (1), as :func:`tokenroom.comparing.draws.draws_of` does.
         limits: What requests are promised; None for nothing.
         confidence: Share of intervals that are to hold the true value.
         store: Where answers are kept, so that a later comparison need not find them again.
@@ -139,25 +142,23 @@ def compare(
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ComparisonError(f"two deployments are called {shown(twice)}; name them apart")
-    if seeds < 1:
-        raise ComparisonError(f"seeds is {seeds}; draw the workload with 1 or more")
     if not 0 < confidence < 1:
         raise ComparisonError(f"confidence is {confidence:g}; give a share between 0 and 1")
-    drawn = _drawn(workload, seeds)
+    drawn = draws_of(workload, draws)
     answers: dict[str, dict[int | None, Answer]] = {name: {} for name in names}
     problems: dict[tuple[str, int | None], str] = {}
     asked = [
-        (subject, seed) for seed in drawn for subject in subjects if subject.starts
-    ]  # seed by seed, so that what is done when it is ended early can be compared
-    tasks = (_task(subject, seed, drawn[seed], limits) for subject, seed in asked)
+        (subject, draw) for draw in drawn.workloads for subject in subjects if subject.starts
+    ]  # draw by draw, so that what is done when it is ended early can be compared
+    tasks = (_task(subject, drawn, draw, limits) for subject, draw in asked)
     interrupted = False
     try:
         for outcome in run_tasks(tasks, executor, workers=workers, store=store):
-            subject, seed = asked[outcome.index]
+            subject, draw = asked[outcome.index]
             if outcome.problem is None:
-                answers[subject.name][seed] = outcome.answer
+                answers[subject.name][draw] = outcome.answer
             elif outcome.lost:
-                problems[subject.name, seed] = outcome.problem
+                problems[subject.name, draw] = outcome.problem
             else:
                 raise ComparisonError(f"{subject.name}: {outcome.problem}")
             if on_outcome is not None:
@@ -167,11 +168,13 @@ def compare(
     return Comparison(
         subjects=tuple(subjects),
         workload=workload,
-        seeds=tuple(drawn),
+        drawn_by=drawn.by,
+        draws=tuple(drawn.workloads),
         limits=limits,
         confidence=confidence,
         answers={
-            name: {seed: runs[seed] for seed in drawn if seed in runs}  # however they came
+            # in the order of the draws, however they came
+            name: {draw: runs[draw] for draw in drawn.workloads if draw in runs}
             for name, runs in answers.items()
         },
         problems=problems,
@@ -179,18 +182,9 @@ def compare(
     )
 
 
-def _drawn(workload: WorkloadSource, seeds: int) -> dict[int | None, WorkloadSource]:
-    """The workload by the seeds it is drawn with; a trace under None."""
-    if not isinstance(workload, DrawnSource):
-        return {None: workload}
-    first = workload.drawn(1).seed
-    return {seed: replace(workload, seed=seed) for seed in range(first, first + seeds)}
-
-
-def _task(
-    subject: Subject, seed: int | None, workload: WorkloadSource, limits: LatencyLimits | None
-) -> Task:
+def _task(subject: Subject, drawn: Draws, draw: int | None, limits: LatencyLimits | None) -> Task:
     assert subject.servers is not None
+    workload = drawn.workloads[draw]
     question = ServingQuestion(servers=subject.servers, workload=workload, limits=limits)
-    name = subject.name if seed is None else f"{subject.name}, seed {seed}"
+    name = subject.name if draw is None else f"{subject.name}, {drawn.by} {draw}"
     return Task(name=name, function=serve, question=question, identity=question.identity)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tokenroom.comparing.differences import Mean, mean_of, paired_difference
+from tokenroom.comparing.draws import draws_of
 from tokenroom.comparing.serving_question import ServingQuestion, serve
 from tokenroom.errors import ComparisonError
 from tokenroom.execution.store import Store
@@ -28,7 +29,7 @@ from tokenroom.serving.fleet_description import (
 from tokenroom.serving.metrics import LatencyLimits
 from tokenroom.serving.served_deployment import ServedDeployment
 from tokenroom.serving.served_fleet import ServedFleet
-from tokenroom.serving.workloads.source import DrawnSource, Part, TraceSource, WorkloadSource
+from tokenroom.serving.workloads.source import WorkloadSource
 
 SHARES: Final = (0.5, 0.75, 0.9, 0.95)
 """Of all prompts, those that are as short as a threshold that is tried."""
@@ -152,7 +153,7 @@ def splitting(
         )
     if draws < 2:
         raise ComparisonError(f"draws is {draws}; two or more are needed to know a gain")
-    first, *others = _draws_of(workload, draws)
+    first, *others = draws_of(workload, draws + 1).workloads.values()
     mixed = Split(threshold_tokens=None, short=0, long=servers)
     splits = [mixed, *_splits(_pairs(workload), servers)]
     search = _Search(server, limits, executor, workers, store, on_outcome)
@@ -299,42 +300,6 @@ def _tried(split: Split, answer: dict[str, Any]) -> Tried:
 def _rank(found: Tried) -> tuple[float, float]:
     """The most promises kept first; of as many, the shorter TTFT."""
     return -found.goodput_share, found.ttft_p95_seconds or math.inf
-
-
-def _draws_of(workload: WorkloadSource, draws: int) -> list[WorkloadSource]:
-    """One draw to search on and others to hold the best against the mixed pool."""
-    if isinstance(workload, DrawnSource):
-        seed = workload.drawn(1).seed
-        return [replace(workload, seed=seed + number) for number in range(draws + 1)]
-    begin, end = _span(workload)
-    width = (end - begin) / (draws + 1)
-    return [
-        replace(
-            workload,
-            part=replace(
-                workload.part,
-                window_seconds=(begin + number * width, begin + (number + 1) * width),
-            ),
-        )
-        for number in range(draws + 1)
-    ]
-
-
-def _span(source: TraceSource) -> tuple[float, float]:
-    """When the first and the last request of the part come, on the trace's own clock."""
-    part: Part = replace(source.part, time_scale=None)
-    arrivals = replace(source, part=part).served(1).arrivals
-    first = last = arrivals.next_seconds()
-    while (seconds := arrivals.next_seconds()) is not None:
-        last = seconds
-        arrivals.pop()
-    if first is None or last is None or not last > first:
-        raise ComparisonError(
-            f"{source.name} has all of its requests at one time; give a trace that lasts"
-        )
-    window = source.part.window_seconds
-    offset = window[0] if window is not None else 0.0
-    return offset + first, offset + last
 
 
 def _pairs(workload: WorkloadSource) -> list[tuple[int, int]]:

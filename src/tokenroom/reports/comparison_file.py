@@ -21,12 +21,12 @@ def write_comparison(found: Comparison, path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         keys = [figure.key for figure in FIGURES]
-        writer.writerow(["deployment", "seed", "arrived", "served", "falls_behind", *keys])
+        writer.writerow(["deployment", "draw", "arrived", "served", "falls_behind", *keys])
         for subject in found.subjects:
-            for seed, answer in found.answers[subject.name].items():
+            for draw, answer in found.answers[subject.name].items():
                 about = [answer["arrived"], answer["served"], answer["falls_behind"]]
                 values = [answer["figures"][key] for key in keys]
-                writer.writerow([subject.name, seed, *about, *values])
+                writer.writerow([subject.name, draw, *about, *values])
 
 
 def check_comparison_file(path: Path) -> None:

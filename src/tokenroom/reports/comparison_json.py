@@ -28,10 +28,11 @@ def comparison_json(found: Comparison, language: Language) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "workload": found.workload.name,
-        "seeds": None if found.seeds == (None,) else list(found.seeds),
-        "complete_seeds": None if found.seeds == (None,) else list(found.complete_seeds),
+        "drawn_by": found.drawn_by,
+        "draws": None if found.drawn_by is None else list(found.draws),
+        "complete_draws": None if found.drawn_by is None else list(found.complete_draws),
         "confidence": found.confidence,
-        "interval": "student_t_of_paired_differences" if len(found.seeds) > 1 else None,
+        "interval": "student_t_of_paired_differences" if len(found.draws) > 1 else None,
         "limits": None
         if found.limits is None
         else {
@@ -42,8 +43,8 @@ def comparison_json(found: Comparison, language: Language) -> dict[str, Any]:
         "interrupted": found.interrupted,
         "deployments": [_subject(found, subject, base, language) for subject in found.subjects],
         "lost_runs": [
-            {"deployment": name, "seed": seed, "reason": reason}
-            for (name, seed), reason in found.problems.items()
+            {"deployment": name, "draw": draw, "reason": reason}
+            for (name, draw), reason in found.problems.items()
         ],
     }
 
@@ -51,7 +52,7 @@ def comparison_json(found: Comparison, language: Language) -> dict[str, Any]:
 def _subject(
     found: Comparison, subject: Subject, base: Subject | None, language: Language
 ) -> dict[str, Any]:
-    done = subject.starts and bool(found.complete_seeds)
+    done = subject.starts and bool(found.complete_draws)
     means = {
         figure.key: _mean(found.mean(subject, figure.key)) if done else None for figure in FIGURES
     }
@@ -65,7 +66,7 @@ def _subject(
         "starts": subject.starts,
         "reason": refused_because(subject, language),
         "pools": list(_pools(subject)),
-        "runs": [{"seed": seed, **answer} for seed, answer in found.answers[subject.name].items()],
+        "runs": [{"draw": draw, **answer} for draw, answer in found.answers[subject.name].items()],
         "means": means,
         "differences": differences,
         "warnings": notices_of(subject, language),

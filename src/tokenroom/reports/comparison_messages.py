@@ -15,10 +15,14 @@ COMPARISON_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "Drawn {count} times, with the seeds {first} to {last}; each draw is served by all of them",
         "以种子 {first} 至 {last} 生成 {count} 次；每次均由所有部署处理",
     ),
+    "compare.stretches": (
+        "Cut into {count} stretches of equal time; each is served by all of them, for itself",
+        "按时间等分为 {count} 段；每段均由所有部署单独处理",
+    ),
     "compare.one_seed": ("Drawn once, with the seed {first}", "以种子 {first} 生成一次"),
     "compare.interrupted": (
-        "Interrupted: figures are of the {done} of {count} draws that all of them had served.",
-        "已中断：数据来自所有部署均已处理的 {done} 次生成（共 {count} 次）。",
+        "Interrupted: figures are of the {done} of {count} rounds that all of them had served.",
+        "已中断：数据来自所有部署均已完成的 {done} 轮（共 {count} 轮）。",
     ),
     "compare.nothing_done": (
         "Interrupted before all of them had served anything.",
@@ -35,13 +39,20 @@ COMPARISON_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "{name} 在 {count} 次运行中有 {runs} 次跟不上：队列一直增长到最后，"
         "延迟取决于负载持续多久。",
     ),
-    "compare.means": ("Means over {count} draws", "{count} 次生成的均值"),
+    "compare.means.seed": ("Means over {count} draws", "{count} 次生成的均值"),
+    "compare.means.stretch": ("Means over {count} stretches", "{count} 段的均值"),
     "compare.promised": (
         "{heading}; goodput is of requests that keep {limits}",
         "{heading}；有效请求为满足 {limits} 的请求",
     ),
     "compare.one_run": ("One run of each", "各运行一次"),
-    "compare.differences": (
+    "compare.differences.stretch": (
+        "Differences to {base}; ± is half of a {confidence} confidence interval (Student's t, of "
+        "{count} differences paired by stretch)",
+        "与 {base} 的差异；± 为 {confidence} 置信区间的一半"
+        "（按时间段配对的 {count} 个差值，学生 t 分布）",
+    ),
+    "compare.differences.seed": (
         "Differences to {base}; ± is half of a {confidence} confidence interval (Student's t, of "
         "{count} differences paired by seed)",
         "与 {base} 的差异；± 为 {confidence} 置信区间的一半"

@@ -59,7 +59,7 @@ def plot_comparison(found: Comparison, file: Path, language: Language) -> Langua
         if (draws := draws_text(found, language)) is not None:
             detail += f"\n{draws}"
         dress(axes, title=f"{heading}\n{detail}", y_label="")
-        alone = len(found.complete_seeds) < 2
+        alone = len(found.complete_draws) < 2
         key = "compare.plot.axis_alone" if alone else "compare.plot.axis"
         label = message(key, language, confidence=confidence_text(found.confidence))
         axes.set_xlabel(label, color=QUIET, fontsize=9.5)

@@ -44,7 +44,7 @@ def print_comparison(out: Console, found: Comparison, language: Language) -> Non
     for line in _troubles(found, language):
         out.print()
         out.print(Paragraph(line, style="bold red"))
-    if found.complete_seeds and len(found.compared) > 1:
+    if found.complete_draws and len(found.compared) > 1:
         out.print()
         _print_means(out, found, heads, language)
         out.print()
@@ -55,12 +55,14 @@ def print_comparison(out: Console, found: Comparison, language: Language) -> Non
 
 
 def draws_text(found: Comparison, language: Language) -> str | None:
-    """With which seeds the workload was drawn; None where nothing is drawn."""
-    first, last = found.seeds[0], found.seeds[-1]
-    if first is None:
+    """How the workload was drawn or cut; None where it was neither."""
+    if found.drawn_by is None:
         return None
-    key = "compare.seeds" if len(found.seeds) > 1 else "compare.one_seed"
-    return message(key, language, count=len(found.seeds), first=first, last=last)
+    count = len(found.draws)
+    key = "compare.seeds" if count > 1 else "compare.one_seed"
+    if found.drawn_by == "stretch":
+        key = "compare.stretches"
+    return message(key, language, count=count, first=found.draws[0], last=found.draws[-1])
 
 
 def headings(found: Comparison) -> dict[str, str]:
@@ -129,7 +131,7 @@ def _troubles(found: Comparison, language: Language) -> Iterator[str]:
     if len(found.compared) < 2:
         yield message("compare.none_starts", language)
         return
-    done, count = len(found.complete_seeds), len(found.seeds)
+    done, count = len(found.complete_draws), len(found.draws)
     if found.interrupted:
         key = "compare.interrupted" if done else "compare.nothing_done"
         yield message(key, language, done=done, count=count)
@@ -168,8 +170,9 @@ def _print_means(
         if any(mean is not None and mean.value for mean in means):
             cells = ["-" if mean is None else value_text(figure, mean.value) for mean in means]
             rows.append((message(f"compare.{figure.key}", language), cells))
-    key = "compare.means" if len(found.complete_seeds) > 1 else "compare.one_run"
-    heading = message(key, language, count=len(found.complete_seeds))
+    alone = len(found.complete_draws) < 2
+    key = "compare.one_run" if alone else f"compare.means.{found.drawn_by}"
+    heading = message(key, language, count=len(found.complete_draws))
     if found.limits is not None:
         limits = limits_text(found.limits)
         heading = message("compare.promised", language, heading=heading, limits=limits)
@@ -199,8 +202,8 @@ def _print_differences(
             for difference in found_differences
         ]
         rows.append((message(f"compare.{figure.key}", language), cells))
-    count = len(found.complete_seeds)
-    key = "compare.differences" if count > 1 else "compare.one_difference"
+    count = len(found.complete_draws)
+    key = f"compare.differences.{found.drawn_by}" if count > 1 else "compare.one_difference"
     told = {"base": heads[base.name], "confidence": confidence_text(found.confidence)}
     out.print(Paragraph(message(key, language, count=count, **told)))
     _print_tables(out, [heads[subject.name] for subject in others], rows, language)
