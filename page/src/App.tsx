@@ -7,13 +7,13 @@ import { Combobox, type Option } from "./Combobox";
 import { Explain } from "./Explain";
 import { download, fileName, markdown, png, svgText } from "./exporting";
 import { Figures } from "./Figures";
-import { gib, parameters, tokens, whole } from "./format";
+import { gib, languageOf, parameters, tokens, whole } from "./format";
 import { MemoryBar } from "./MemoryBar";
 import { Menu } from "./Menu";
 import type { OperatorStep } from "./operators";
 import { AccuracyPanel, Changes, Engines, Growth, SpeedPanel, speedBody } from "./panels";
 import { Paste } from "./Paste";
-import { addressOf, bodyOf, changed, type Language, type Question, questionOf, TABS, unreadLines, withSettings } from "./question";
+import { addressOf, bodyOf, isTooLong, type Language, type Question, questionOf, raised, shortened, TABS, unreadLines, withSettings } from "./question";
 import { remember, remembered } from "./remembered";
 import { roundNumbers, Slider } from "./Slider";
 import { Tabs } from "./Tabs";
@@ -55,7 +55,7 @@ export function App({ first }: { first: Question }) {
   const change = useCallback((part: Partial<Question>) => {
     reading.current++; // what is being read would overwrite it
     setIsReading(false);
-    setQuestion((old) => changed(old, part));
+    setQuestion((old) => ({ ...old, ...part }));
   }, []);
   /** A change that "back" undoes. */
   const leap = useCallback((part: Partial<Question>) => {
@@ -64,14 +64,17 @@ export function App({ first }: { first: Question }) {
   }, []);
 
   const body = bodyOf(question);
-  const key = JSON.stringify(body);
+  const tooLong = isTooLong(question);
+  const key = tooLong ? "" : JSON.stringify(body);
   const unreachable = say("unreachable");
   const traffic = useTraffic(unreachable);
   const [trace, setTrace] = useState<TraceFile | null>(null);
-  const { answer: fit, refusal, busy, stale } = useAnswer(key, (signal) => ask<Fit>("fit", body, signal), { unreachable });
+  const { answer: fit, refusal: refused, busy, stale } = useAnswer(key, (signal) => ask<Fit>("fit", body, signal), { unreachable });
+  const lengths = `${whole(question.input + question.output)} > ${whole(question.context)} ${say("tokensUnit")}`;
+  const refusal = tooLong ? `${say("tooLong")} (${lengths})` : refused;
   const speedKey = JSON.stringify(speedBody(question));
   const { answer: speedAnswer, refusal: speedRefusal, stale: speedStale } = useAnswer(
-    fit && fit.verdict !== "does_not_fit" ? speedKey : "",
+    fit && !tooLong && fit.verdict !== "does_not_fit" ? speedKey : "",
     (signal) => ask<Speed>("speed", speedBody(question), signal),
     { delay: SPEED_DELAY, unreachable },
   );
@@ -101,8 +104,11 @@ export function App({ first }: { first: Question }) {
       if (mine !== reading.current) return;
       const { notes = [], context, read: _, ...fields } = read.question;
       const cleared = { config: "", command: "", settings: "", weights: "", kv: "", util: "", version: "" };
-      leap({ ...cleared, ...fields, ...(context ? { context } : {}) });
-      setTold(notes);
+      const found = { ...cleared, ...fields, ...(context ? { context } : {}) };
+      const lengths = shortened({ ...question, ...found });
+      const cut = lengths.input !== question.input || lengths.output !== question.output;
+      leap({ ...found, ...lengths });
+      setTold(cut ? [...notes, `${say("cutTo")} ${whole(lengths.input)} + ${whole(lengths.output)} ${say("tokensUnit")}`] : notes);
       setPasting(false);
       setPasteRefusal("");
       focusOn(".paste-button");
@@ -135,9 +141,11 @@ export function App({ first }: { first: Question }) {
     const { max_model_len, context_length, max_seq_len, n_ctx, tensor_parallel_size, ...rest } = wanted.settings;
     const length = max_model_len ?? context_length ?? max_seq_len ?? n_ctx;
     focusOn(".verdict strong");
+    const context = typeof length === "number" ? length : question.context;
     leap({
       gpus: wanted.gpus,
-      ...(typeof length === "number" ? { context: length } : {}),
+      context,
+      ...shortened({ ...question, context }),
       ...(wanted.weights ? { weights: wanted.weights } : {}),
       settings: withSettings(question.settings, {
         ...rest,
@@ -248,7 +256,13 @@ export function App({ first }: { first: Question }) {
             {refusal ? (
               <>
                 <strong>{say("cannot")}</strong>
-                <p>{refusal}</p>
+                <p lang={languageOf(refusal)}>{refusal}</p>
+                {tooLong && (
+                  <p class="subject remedies">
+                    <button type="button" onClick={() => change({ context: raised(question) })}>{`${say("raiseTo")} ${tokens(raised(question))}`}</button>
+                    <button type="button" onClick={() => change(shortened(question))}>{`${say("shortenTo")} ${whole(shortened(question).input)} + ${whole(shortened(question).output)}`}</button>
+                  </p>
+                )}
               </>
             ) : fit ? (
               <>

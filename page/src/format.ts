@@ -45,3 +45,6 @@ export const clock = (value: number): string => {
   const minutes = Math.floor(count / 60);
   return minutes < 60 ? `${minutes}:${two(count % 60)}` : `${Math.floor(minutes / 60)}:${two(minutes % 60)}:${two(count % 60)}`;
 };
+
+/** The language of what a server said: refusals that have no Chinese stay English. */
+export const languageOf = (text: string): string | undefined => (/[\u4e00-\u9fff]/.test(text) ? undefined : "en");

@@ -215,28 +215,28 @@ export function Changes({ question, fit, say, onApply }: Props & { onApply: (cha
     <>
       <p>{say("changesAsk")}</p>
       <div class={busy ? "scroll stale" : "scroll"} tabIndex={0}>
-        <table>
-          <thead>
-            <tr>
-              <th />
-              <th scope="col">{say("change")}</th>
-              <th scope="col">{say("pool")} ({say("tokensUnit")})</th>
-              <th scope="col">{say("held")}</th>
-              <th scope="col">{say("gpus")}</th>
-              <th scope="col">{say("costs")}</th>
+        <table class="stacked" role="table">
+          <thead role="rowgroup">
+            <tr role="row">
+              <th role="columnheader" />
+              <th scope="col" role="columnheader">{say("change")}</th>
+              <th scope="col" role="columnheader">{say("pool")} ({say("tokensUnit")})</th>
+              <th scope="col" role="columnheader">{say("held")}</th>
+              <th scope="col" role="columnheader">{say("gpus")}</th>
+              <th scope="col" role="columnheader">{say("costs")}</th>
             </tr>
           </thead>
-          <tbody>
+          <tbody role="rowgroup">
             {changes.map((change) => (
-              <tr key={change.flags}>
-                <td>
+              <tr key={change.flags} role="row">
+                <td role="cell">
                   <button type="button" onClick={() => onApply(change)}>{say("apply")}</button>
                 </td>
-                <th scope="row"><code>{change.flags}</code></th>
-                <td class="number">{whole(change.kv_pool_tokens)}</td>
-                <td class="number">{whole(change.requests_running)} × {tokens(change.request_tokens)}</td>
-                <td class="number">{change.gpus}</td>
-                <td>{change.price}</td>
+                <th scope="row" role="rowheader"><code>{change.flags}</code></th>
+                <td class="number" role="cell" data-label={`${say("pool")} (${say("tokensUnit")})`}>{whole(change.kv_pool_tokens)}</td>
+                <td class="number" role="cell" data-label={say("held")}>{whole(change.requests_running)} × {tokens(change.request_tokens)}</td>
+                <td class="number" role="cell" data-label={say("gpus")}>{change.gpus}</td>
+                <td role="cell" data-label={say("costs")}>{change.price}</td>
               </tr>
             ))}
           </tbody>

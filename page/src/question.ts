@@ -106,20 +106,18 @@ export async function addressOf(question: Question, base: URL): Promise<URL> {
   return address;
 }
 
-/** The question after a change; lengths stay consistent: a request fits in the context. */
-export function changed(question: Question, change: Partial<Question>): Question {
-  const next = { ...question, ...change };
-  const request = next.input + next.output;
-  if (request > next.context) {
-    if ("context" in change && !("input" in change) && !("output" in change)) {
-      next.output = Math.max(1, Math.min(next.output, Math.floor(next.context / 4)));
-      next.input = Math.max(1, next.context - next.output);
-    } else {
-      next.context = 2 ** Math.ceil(Math.log2(request));
-    }
-  }
-  return next;
+/** Whether a prompt and its output are longer together than a request may be. */
+export const isTooLong = ({ input, output, context }: Question): boolean => input + output > context;
+
+/** Lengths that fit the longest request: a shorter prompt, and where that is not enough both. */
+export function shortened({ input, output, context }: Question): Pick<Question, "input" | "output"> {
+  if (input + output <= context) return { input, output };
+  const answer = output < context ? output : Math.max(1, Math.floor(context / 4));
+  return { input: Math.max(1, context - answer), output: answer };
 }
+
+/** The longest request that lets the lengths fit. */
+export const raised = ({ input, output }: Question): number => 2 ** Math.ceil(Math.log2(input + output));
 
 /** The body of POST /v1/fit and /v1/speed; beside a pasted command, the fields go before it. */
 export function bodyOf(question: Question): Record<string, unknown> {

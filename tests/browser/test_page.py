@@ -81,20 +81,26 @@ def test_choosing_by_keyboard_and_sliding_changes_the_answer_and_the_address(vis
     assert page.locator(".verdict").inner_text() in shown
 
 
-def test_a_request_always_fits_its_context(visit: Visit) -> None:
+def test_lengths_that_do_not_fit_are_said_and_stay_as_asked(visit: Visit) -> None:
     page = visit.go()
     prompt = page.get_by_role("textbox", name="Prompt, tokens")
+    longest = page.get_by_role("textbox", name="Longest request, tokens")
     prompt.click()
     page.keyboard.type("30k")
     page.keyboard.press("Enter")
+    assert "31,232 > 8,192 tokens" in verdict(page)
+    assert longest.input_value() == "8K"
+    page.get_by_role("button", name="Raise the longest request to 32K").click()
     visit.settled()
-    assert page.get_by_role("textbox", name="Longest request, tokens").input_value() == "32K"
-    longest = page.get_by_role("textbox", name="Longest request, tokens")
+    assert verdict(page).startswith("Fits")
     longest.click()
     page.keyboard.type("4096")
     page.keyboard.press("Enter")
+    assert "31,232 > 4,096 tokens" in verdict(page)
+    assert prompt.input_value() == "30K"
+    page.get_by_role("button", name="Shorten prompt and output to 3,584 + 512").click()
     visit.settled()
-    assert prompt.input_value() == "3,584"
+    assert verdict(page).startswith("Fits")
     prompt.click()
     page.keyboard.type("many")
     page.keyboard.press("Enter")

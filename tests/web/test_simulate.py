@@ -170,6 +170,13 @@ def test_what_is_found_later_fails_with_its_sentence(
     assert "\n" not in said
 
 
+def test_refusals_are_told_in_the_language_that_is_asked(client: TestClient) -> None:
+    assert "begins" not in refusal(client, workload="zz", language="zh")
+    assert "第 2 行" in failure(client, trace="arrival,input,output\n1,2,many\n", language="zh")
+    unknown = LLAMA | {"model": "unheard-of", "language": "zh"}
+    assert "不在目录中" in client.post("/v1/fit", json=unknown).json()["error"]["message"]
+
+
 def test_bad_rows_are_left_out_where_that_is_asked(client: TestClient) -> None:
     bad = TRACE + "1,many,32\n"
     assert result(client, trace=bad, skip_bad=True)["requests"]["served"] == 3

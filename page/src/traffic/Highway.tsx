@@ -179,7 +179,7 @@ interface PictureProps {
 }
 
 function Picture({ layout, parking, moment, fit, say, told }: PictureProps) {
-  const { queue, gpu, weights, other, pool, gate } = layout;
+  const { queue, gpu, weights, other, pool, free, gate } = layout;
   const { frame, blocks } = moment;
   const rank = governing(fit);
   const shown = moment.queue.slice(0, queue.places.length);
@@ -194,7 +194,7 @@ function Picture({ layout, parking, moment, fit, say, told }: PictureProps) {
       </defs>
       <text x={queue.box.x} y={queue.box.y - 8}>{`${say("queueOutside")}: ${whole(frame[1])}`}</text>
       <text x={gpu.x} y={gpu.y - 8}>{`${say("gpuMemory")} ${gib(rank.total_bytes)} GiB`}</text>
-      <text x={gpu.x + gpu.width} y={gpu.y - 8} text-anchor="end" class="strong">{`${say("pool")} ${percent(frame[3])}`}</text>
+      <text x={layout.poolLabel} y={gpu.y - 8} text-anchor="end" class="strong">{`${say("pool")} ${percent(frame[3])}`}</text>
       <rect class="road-gpu" {...rectOf(gpu)} />
       <rect class="seg-weights" {...rectOf(weights)}>
         <title>{`${say("seg_weights")}: ${gib(rank.weights_bytes)} GiB`}</title>
@@ -203,6 +203,8 @@ function Picture({ layout, parking, moment, fit, say, told }: PictureProps) {
       <rect class="seg-other" {...rectOf(other)}>
         <title>{`${say("other")}: ${gib(layout.otherBytes)} GiB`}</title>
       </rect>
+      <Sign box={other} lines={[say("other"), `${gib(layout.otherBytes)} GiB`]} />
+      <Sign box={free} lines={[say("seg_free"), `${gib(rank.free_bytes)} GiB`]} />
       <rect class="road-pool" {...rectOf(pool)} />
       {layout.level(frame[3]).map((bar, index) => (
         <rect key={index} class={index ? "road-level" : "road-level-ground"} {...rectOf(bar)} />

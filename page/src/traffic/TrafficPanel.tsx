@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { alone, fetched, type Fit } from "../api";
 import { useAnswer } from "../ask";
-import { clock, percent, rough, seconds, whole } from "../format";
+import { clock, languageOf, percent, rough, seconds, whole } from "../format";
 import { bodyOf, type Question } from "../question";
 import { Text } from "../Text";
 import { named, type Say } from "../words";
@@ -75,7 +75,7 @@ export function TrafficPanel({ question, fit, say, traffic, trace, onTrace, onCh
         {!running && result && result.key !== key && <span class="kept" role="status">{say("ofEarlier")}</span>}
       </div>
       {alone && <p class="caption">{say("aloneLimit")}</p>}
-      {refusal && !running && <p class="refusal" role="alert">{refusal}</p>}
+      {refusal && !running && <p class="refusal" role="alert" lang={languageOf(refusal)}>{refusal}</p>}
       <p class="sr-only" role="status">{!running && result ? `${say(result.served.falls_behind ? "fallsBehind" : result.served.falls_behind === null ? "adapts" : "keepsUp")}: ${whole(result.served.requests.served)} ${say("requestsServed")} ${clock(result.served.duration_seconds)}` : ""}</p>
       {result && (
         <div class={running || result.key !== key || refusal ? "traffic stale" : "traffic"}>

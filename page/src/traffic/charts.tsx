@@ -72,10 +72,12 @@ export function RequestsOverTime({ served, say }: Props) {
 }
 
 const SHOWN = [
-  ["ttft", "TTFT", ""],
-  ["tpot", "TPOT", "dashed"],
-  ["e2e", "E2E", "dotted"],
+  // where the label stands: the share, and the side of the curve
+  ["ttft", "TTFT", "", 80, "end"],
+  ["tpot", "TPOT", "dashed", 50, "start"],
+  ["e2e", "E2E", "dotted", 20, "start"],
 ] as const;
+const LABEL = 40; // pixels that a label takes
 
 export function Latencies({ served, say }: Props) {
   const [place, width] = useWidth();
@@ -91,15 +93,16 @@ export function Latencies({ served, say }: Props) {
     <div ref={place}>
       {width > 0 && all.length > 0 && (
         <Chart id="latency-chart" title={say("latencyShare")} width={width} x={x} y={y} xTicks={ticks} yTicks={[0, 0.25, 0.5, 0.75, 1]} xShown={shownSeconds} yShown={percent} xLabel={say("latency")} yLabel={say("latencyShare")}>
-          {SHOWN.filter(([name]) => quantiles[name].length > 1).map(([name, title, style]) => {
+          {SHOWN.filter(([name]) => quantiles[name].length > 1).map(([name, title, style, share, side]) => {
             const values = quantiles[name];
-            const middle = values[50] ?? 0;
+            const at = x(values[share] ?? 1);
+            const before = at - MARGIN.left < LABEL ? false : side === "end" || width - MARGIN.right - at < LABEL;
             return (
               <g key={name}>
                 <path class={`curve ${style}`} d={drawn(values)}>
                   <title>{title}</title>
                 </path>
-                <text class="limit-label" x={x(middle) + 7} y={y(0.5) + 4}>
+                <text class="limit-label" x={at + (before ? -7 : 7)} y={y(share / 100) + 4} text-anchor={before ? "end" : "start"}>
                   {title}
                 </text>
               </g>

@@ -25,6 +25,9 @@ export interface Layout {
   other: Place;
   otherBytes: number;
   pool: Place;
+  free: Place;
+  /** Where the label of the pool ends. */
+  poolLabel: number;
   cells: { size: number; columns: number; count: number; at: (index: number) => Point };
   /** Where requests come in. */
   from: Point;
@@ -48,13 +51,21 @@ export function layoutOf(width: number, fit: Fit, crowd: number): Layout {
   return width < NARROW ? below(width, fit, crowd) : beside(width, fit, crowd);
 }
 
-/** Shares of the GPU that weights and all else but the pool take, and the rest's bytes. */
-function sharesOf(fit: Fit): { weights: number; other: number; otherBytes: number } {
+interface Shares {
+  weights: number;
+  other: number;
+  free: number;
+  otherBytes: number;
+}
+
+/** Shares of the GPU that all but the pool takes, which is drawn wide enough to be looked into. */
+function sharesOf(fit: Fit): Shares {
   const rank = governing(fit);
-  const otherBytes = Math.max(0, rank.total_bytes - rank.weights_bytes - rank.kv_pool_bytes);
-  const fixed = (rank.weights_bytes + otherBytes) / rank.total_bytes;
-  const scale = Math.min(1, (1 - LEAST_POOL) / fixed) / rank.total_bytes;
-  return { weights: rank.weights_bytes * scale, other: otherBytes * scale, otherBytes };
+  const free = Math.max(0, rank.free_bytes);
+  const otherBytes = Math.max(0, rank.total_bytes - rank.weights_bytes - rank.kv_pool_bytes - free);
+  const beside = rank.weights_bytes + otherBytes + free;
+  const scale = Math.min(1 / rank.total_bytes, (1 - LEAST_POOL) / Math.max(1, beside));
+  return { weights: rank.weights_bytes * scale, other: otherBytes * scale, free: free * scale, otherBytes };
 }
 
 function beside(width: number, fit: Fit, crowd: number): Layout {
@@ -64,7 +75,8 @@ function beside(width: number, fit: Fit, crowd: number): Layout {
   const gpu = { x: queueWidth + 14, y: TOP, width: width - queueWidth - 16, height: height - TOP - 4 };
   const weights = { ...gpu, width: gpu.width * shares.weights };
   const other = { ...gpu, x: weights.x + weights.width, width: gpu.width * shares.other };
-  const pool = { ...gpu, x: other.x + other.width, width: gpu.x + gpu.width - other.x - other.width };
+  const free = { ...gpu, x: gpu.x + gpu.width * (1 - shares.free), width: gpu.width * shares.free };
+  const pool = { ...gpu, x: other.x + other.width, width: free.x - other.x - other.width };
   const box = { x: 0, y: TOP, width: queueWidth, height: gpu.height };
   const rows = Math.floor((box.height - 20) / STEP);
   const columns = Math.floor(box.width / STEP);
@@ -74,8 +86,9 @@ function beside(width: number, fit: Fit, crowd: number): Layout {
   }));
   const gateX = queueWidth + 6;
   return {
-    ...{ width, height, gpu, weights, other, pool, otherBytes: shares.otherBytes },
+    ...{ width, height, gpu, weights, other, pool, free, otherBytes: shares.otherBytes },
     queue: { box, places, size: QUEUED, more: { x: box.x, y: box.y + box.height - 2 } },
+    poolLabel: pool.x + pool.width,
     gate: { x1: gateX, x2: gateX, y1: TOP, y2: TOP + gpu.height },
     from: { x: gateX, y: TOP + gpu.height / 2 },
     exit: { horizontal: true, at: width + 10 },
@@ -92,7 +105,9 @@ function below(width: number, fit: Fit, crowd: number): Layout {
   const gpu = { x: 1, y: top, width: width - 2, height: height - top - 4 };
   const weights = { ...gpu, height: Math.max(24, gpu.height * shares.weights) };
   const other = { ...gpu, y: weights.y + weights.height, height: gpu.height * shares.other };
-  const pool = { ...gpu, y: other.y + other.height, height: gpu.y + gpu.height - other.y - other.height };
+  const lowest = gpu.y + gpu.height * (1 - shares.free);
+  const free = { ...gpu, y: lowest, height: gpu.height * shares.free };
+  const pool = { ...gpu, y: other.y + other.height, height: lowest - other.y - other.height };
   const columns = Math.floor((box.width - 50) / STEP);
   const places = grid(columns * 4, (index) => ({
     x: box.x + Math.floor(index / 4) * STEP,
@@ -100,8 +115,9 @@ function below(width: number, fit: Fit, crowd: number): Layout {
   }));
   const gateY = box.y + box.height + 6;
   return {
-    ...{ width, height, gpu, weights, other, pool, otherBytes: shares.otherBytes },
+    ...{ width, height, gpu, weights, other, pool, free, otherBytes: shares.otherBytes },
     queue: { box, places, size: QUEUED, more: { x: width - 44, y: box.y + box.height - 4 } },
+    poolLabel: gpu.x + gpu.width,
     gate: { x1: 0, x2: width, y1: gateY, y2: gateY },
     from: { x: width / 2, y: gateY },
     exit: { horizontal: false, at: height + 10 },

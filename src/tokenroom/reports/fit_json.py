@@ -20,6 +20,7 @@ from tokenroom.fitting import FitResult
 from tokenroom.growth import SweepPoint
 from tokenroom.memory.ledger import Line
 from tokenroom.reports.device_text import remarks_of
+from tokenroom.reports.formula_messages import formula_text
 from tokenroom.reports.messages import Language, change_price, notice_text, refusal_text
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def fit_json(
         if remarks[0].key.startswith("placement_"):
             data["placement"] = remarks[0].key.removeprefix("placement_")
     if explain:
-        data["explain"] = [_line(line) for line in result.explain]
+        data["explain"] = [_line(line, language) for line in result.explain]
     return data
 
 
@@ -245,17 +246,17 @@ def _whole(value: float) -> float:
     return int(value) if float(value).is_integer() else value
 
 
-def _line(line: Line) -> dict[str, Any]:
+def _line(line: Line, language: Language) -> dict[str, Any]:
     return {
         "key": line.key,
         "bytes": line.num_bytes,
         "confidence": line.confidence.value,
         "low_bytes": line.low_bytes,
         "high_bytes": line.high_bytes,
-        "formula": line.formula,
+        "formula": formula_text(line.formula, language),
         "values": {name: _plain(value) for name, value in line.values.items()},
         "source": line.source,
-        "parts": [_line(part) for part in line.parts],
+        "parts": [_line(part, language) for part in line.parts],
     }
 
 

@@ -13,6 +13,7 @@ from tokenroom.memory.ledger import Line
 from tokenroom.reports.console import Paragraph, draw_bar, print_trimmed, segment_mark
 from tokenroom.reports.device_text import cell_lines, print_device, remarks_of
 from tokenroom.reports.figures import Bar, BarSegment
+from tokenroom.reports.formula_messages import formula_text
 from tokenroom.reports.messages import (
     Language,
     change_price,
@@ -589,7 +590,7 @@ def _print_line(out: Console, line: Line, language: Language, depth: int) -> Non
         figure += f" [{format_bytes(line.low_bytes)} … {format_bytes(line.high_bytes)}]"
     _print_wrapped(out, f"{line.key} = {figure}", indent)
     if line.formula:
-        _print_wrapped(out, f"= {line.formula}", indent + "  ")
+        _print_wrapped(out, f"= {formula_text(line.formula, language)}", indent + "  ")
     if line.values:
         values = ", ".join(f"{name} = {_value(value)}" for name, value in line.values.items())
         _print_wrapped(out, values, indent + "  ", "dim")

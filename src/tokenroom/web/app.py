@@ -23,7 +23,7 @@ from starlette.types import Scope
 from tokenroom.web import job_routes, routes
 from tokenroom.web.answer_forms import Health
 from tokenroom.web.guards import Guard
-from tokenroom.web.messages import invalid_sentence, refusal
+from tokenroom.web.messages import invalid_sentence, refusal, told
 from tokenroom.web.openapi import document
 from tokenroom.web.questioner import BusyError
 from tokenroom.web.server import Server
@@ -116,7 +116,7 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
-        return refusal(invalid_sentence(error.errors()), 422)
+        return refusal(told(error.body, invalid_sentence(error.errors())), 422)
 
     @app.exception_handler(BusyError)
     async def busy(_: Request, __: BusyError) -> Response:

@@ -14,6 +14,8 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from tokenroom.errors import TokenroomError
+from tokenroom.reports.messages import Language
+from tokenroom.reports.refusal_messages import refusal_in
 from tokenroom.web.answers import ModelFinder
 from tokenroom.web.kinds import ANSWERS
 
@@ -37,11 +39,12 @@ def answered(kind: str, body: str, tell: Callable[[int, int, str], object] | Non
             tell(done, total, json.dumps(figures))
 
     options = {"on_progress": on_progress} if kind == "simulate" else {}
+    question = SimpleNamespace(**(_defaults()[kind] | json.loads(body)))
     try:
-        question = SimpleNamespace(**(_defaults()[kind] | json.loads(body)))
         return json.dumps(ANSWERS[kind](question, _find, **options))
     except TokenroomError as error:
-        return json.dumps({"error": {"message": str(error)}})
+        said = refusal_in(Language(question.language), str(error))
+        return json.dumps({"error": {"message": said}})
 
 
 @lru_cache(maxsize=1)

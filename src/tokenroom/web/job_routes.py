@@ -40,7 +40,8 @@ async def begin(asked: JobQuestion, server: OfServer) -> Response:
     try:
         question = FORMS[asked.kind].model_validate({"language": asked.language, **asked.question})
     except ValidationError as error:
-        raise RefusedQuestionError("question: " + invalid_sentence(error.errors())) from None
+        said = "question: " + invalid_sentence(error.errors())
+        raise RefusedQuestionError(said) from None
     return await begun(server, asked.kind, question)
 
 

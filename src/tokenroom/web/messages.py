@@ -9,6 +9,8 @@ from typing import Any, Final
 from starlette.responses import JSONResponse, Response
 
 from tokenroom.errors import shown
+from tokenroom.reports.messages import Language
+from tokenroom.reports.refusal_messages import refusal_in
 
 _NAME: Final = re.compile(r"[\w-]{1,80}")
 _OF_TYPE: Final = re.compile(r"(constrained-)?(int|str|float|bool)|(dict|list)\[.*\]")
@@ -18,6 +20,12 @@ _OF_TYPE: Final = re.compile(r"(constrained-)?(int|str|float|bool)|(dict|list)\[
 def refusal(message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
     """The answer that says why there is none."""
     return JSONResponse({"error": {"message": message}}, status, headers=headers)
+
+
+def told(question: object, refused: object) -> str:
+    """Why a question is refused, in the language that it asks for."""
+    chinese = isinstance(question, Mapping) and question.get("language") == Language.CHINESE
+    return refusal_in(Language.CHINESE if chinese else Language.ENGLISH, str(refused))
 
 
 def field_of(location: Iterable[Any]) -> str:

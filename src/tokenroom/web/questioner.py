@@ -9,6 +9,8 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from tokenroom.errors import TokenroomError
+from tokenroom.reports.messages import Language
+from tokenroom.reports.refusal_messages import refusal_in
 from tokenroom.web.answers import ModelFinder
 from tokenroom.web.kinds import ANSWERS
 from tokenroom.web.questions import DeploymentQuestion, FitQuestion, SpeedQuestion
@@ -69,7 +71,9 @@ class Questioner:
             try:
                 found = to_json(ANSWERS[kind](question, self.find))
             except TokenroomError as error:
-                raise RefusedQuestionError(str(error)) from None
+                raise RefusedQuestionError(
+                    refusal_in(Language(question.language), str(error))
+                ) from None
         else:
             found = await self.ask(kind, question.model_dump())
         self._remember(key, found)

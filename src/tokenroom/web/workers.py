@@ -19,7 +19,7 @@ from tokenroom.errors import TokenroomError
 from tokenroom.web.answers import ModelFinder
 from tokenroom.web.jobs import JobStore
 from tokenroom.web.kinds import ANSWERS
-from tokenroom.web.messages import invalid_sentence
+from tokenroom.web.messages import invalid_sentence, told
 from tokenroom.web.questions import FORMS
 from tokenroom.web.worker_pool import Workers
 
@@ -81,9 +81,9 @@ def _answer(kind: str, question: dict[str, Any], allow_hub: bool, **options: Any
         # not pydantic's writer: what is pasted may hold text that is no Unicode
         return json.dumps(ANSWERS[kind](asked, _finder(allow_hub), **options)).encode()
     except ValidationError as error:
-        raise RefusedQuestionError(invalid_sentence(error.errors())) from None
+        raise RefusedQuestionError(told(question, invalid_sentence(error.errors()))) from None
     except TokenroomError as error:
-        raise RefusedQuestionError(str(error)) from None
+        raise RefusedQuestionError(told(question, error)) from None
     except MemoryError:
         raise RefusedQuestionError(
             "the question needs more memory than this server gives one"
