@@ -54,7 +54,7 @@ COMMANDS: Final = {
     ),
     "pools": (
         "tokenroom.cli.pools",
-        "Whether short and long prompts are better served apart.",
+        "Whether short and long prompts are better served apart, under promises of TTFT and TPOT.",
     ),
     "recipe": (
         "tokenroom.cli.recipe",
@@ -62,7 +62,7 @@ COMMANDS: Final = {
     ),
     "table": (
         "tokenroom.cli.table",
-        "Look-up tables of weights, KV cache, concurrency and GPUs for any models.",
+        "A look-up table: params, kv, concurrency, gpus-for-users or reference.",
     ),
     "calibrate": (
         "tokenroom.cli.calibrate",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -14,6 +13,8 @@ from tokenroom.cli.options import POSITIVE, Command
 from tokenroom.reports.messages import Language, message, printable
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from tokenroom.execution.store import Store
     from tokenroom.execution.tasks import Outcome
 
