@@ -281,7 +281,10 @@ def _demand(options: dict[str, Any]) -> Demand:
     if options["trace"] is not None:
         requests, lengths, rate = _traced(options)
     else:
-        lengths, rate = _lengths(options), options["rate"]
+        from tokenroom.planning.lengths import of_texts
+
+        lengths = of_texts(options["input_text"] or "1024", options["output_text"] or "256")
+        rate = options["rate"]
     longest = options["context"] or lengths.longest_tokens
     return Demand(
         input_tokens=lengths.input_tokens,
@@ -295,22 +298,6 @@ def _demand(options: dict[str, Any]) -> Demand:
         burst=options["burst"] or 1.0,
         statistic=options["keep"],
         requests=requests,
-    )
-
-
-def _lengths(options: dict[str, Any]) -> Lengths:
-    from tokenroom.planning.lengths import around, of_distributions, of_means
-    from tokenroom.serving.workloads.distributions import Constant
-    from tokenroom.serving.workloads.written_values import WrittenValues, tokens_of
-
-    texts = {"input": options["input_text"] or "1024", "output": options["output_text"] or "256"}
-    reader = WrittenValues("plan", texts)
-    drawn = [reader.distribution(key, tokens_of) for key in texts]
-    means = [round(each.value) for each in drawn if isinstance(each, Constant)]
-    if len(means) == len(texts):
-        return of_means(*means)
-    return of_distributions(
-        *(around(round(each.value)) if isinstance(each, Constant) else each for each in drawn)
     )
 
 

@@ -8,7 +8,15 @@ from random import Random
 from typing import Final, NamedTuple
 
 from tokenroom.errors import WorkloadError
-from tokenroom.serving.workloads.distributions import Apart, Distribution, Observed, Pairs, Uniform
+from tokenroom.serving.workloads.distributions import (
+    Apart,
+    Constant,
+    Distribution,
+    Observed,
+    Pairs,
+    Uniform,
+)
+from tokenroom.serving.workloads.written_values import WrittenValues, tokens_of
 
 SPREAD: Final = 0.2
 """Lengths that are given as one number vary by so much either way: alike requests never get out
@@ -44,6 +52,28 @@ def of_means(prompt: int, output: int) -> Lengths:
     highest = (tokens + math.floor(tokens * SPREAD) for tokens in (prompt, output))
     return Lengths(
         Apart(prompt=around(prompt), output=around(output)), prompt, output, sum(highest)
+    )
+
+
+def of_texts(prompt: str, output: str, *, allow_files: bool = True) -> Lengths:
+    """Lengths as people write them: a mean each, or a distribution as of drawn workloads.
+
+    Args:
+        prompt: Of prompts.
+        output: Of answers.
+        allow_files: Whether they may name files to draw from; not when others wrote them.
+
+    Raises:
+        WorkloadError: One is neither.
+    """
+    texts = {"input": prompt, "output": output}
+    reader = WrittenValues("plan", texts, allow_files=allow_files)
+    drawn = [reader.distribution(key, tokens_of) for key in texts]
+    means = [round(each.value) for each in drawn if isinstance(each, Constant)]
+    if len(means) == len(texts):
+        return of_means(*means)
+    return of_distributions(
+        *(around(round(each.value)) if isinstance(each, Constant) else each for each in drawn)
     )
 
 

@@ -25,6 +25,10 @@ from tokenroom.serving.workloads.synthetic import SyntheticWorkload
 
 _LEAST_REQUESTS: Final = 400
 _MOST_REQUESTS: Final = 4000
+_MOST_TOKENS: Final = 4_000_000
+"""Of all their answers: what takes some seconds to simulate."""
+
+_FEWEST: Final = 50
 _TURNS: Final = 6
 """Times each request in flight is replaced, on average."""
 
@@ -94,8 +98,10 @@ def share_of(demand: Demand, replicas: int) -> float:
 
 
 def requests_of(proposal: Proposal) -> int:
-    """Requests to be simulated: each in flight is replaced a few times."""
-    return max(_LEAST_REQUESTS, min(_MOST_REQUESTS, _TURNS * proposal.point.concurrency))
+    """Requests to be simulated: each in flight is replaced a few times, long answers less often."""
+    point = proposal.point
+    wanted = max(_LEAST_REQUESTS, min(_MOST_REQUESTS, _TURNS * point.concurrency))
+    return max(_FEWEST, min(wanted, _MOST_TOKENS // point.load.output_tokens))
 
 
 def drawn(demand: Demand, load: float, requests: int, seed: int) -> Arrivals:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +128,11 @@ def table_json(table: LookupTable, language: Language) -> dict[str, Any]:
         "rows": [list(row) for row in table.rows],
         "remarks": list(table.remarks),
     }
+
+
+def schema_text(name: str) -> str:
+    """The JSON schema of ``"table"``, ``"recipe"`` or ``"pools"``, as text."""
+    return files("tokenroom.reports").joinpath(f"data/{name}.schema.json").read_text("utf-8")
 
 
 def plot_table(table: LookupTable, file: Path, language: Language) -> Language:

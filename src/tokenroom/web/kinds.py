@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tokenroom.web.answers import answer_fit, answer_speed, answer_sweep, answer_validate
+from tokenroom.web.planning import answer_plan, answer_pools, answer_recipe, answer_table
 from tokenroom.web.reading import answer_read
 from tokenroom.web.simulating import answer_simulate
 
@@ -15,6 +16,10 @@ ANSWERS: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
     "sweep": answer_sweep,
     "validate": answer_validate,
     "simulate": answer_simulate,
+    "plan": answer_plan,
+    "recipe": answer_recipe,
+    "pools": answer_pools,
+    "table": answer_table,
     "read": answer_read,
 }
 """Each takes a question and what finds models; those of jobs also take ``on_progress``."""

@@ -10,11 +10,13 @@ from fastapi.openapi.utils import get_openapi
 
 from tokenroom.reports import (
     fit_json,
+    plan_json,
     playback_json,
     simulation_json,
     speed_json,
     validation_json,
 )
+from tokenroom.reports.lookup_text import schema_text
 
 _DESCRIPTION: Final = (
     "How much room for tokens GPUs have. Answers are those of the command line's --json, whose "
@@ -41,7 +43,7 @@ _REFUSALS: Final = {
     "503": "Too many questions wait, or the file of jobs cannot be used.",
 }
 
-_BEGIN_JOBS: Final = ("/v1/jobs", "/v1/simulate")
+_BEGIN_JOBS: Final = ("/v1/jobs", "/v1/simulate", "/v1/plan", "/v1/pools")
 _LINKS: Final = {
     summary: {
         "operationRef": f"#/paths/~1v1~1jobs~1{{job_id}}{path}/{method}",
@@ -81,9 +83,13 @@ def _document(app: FastAPI) -> dict[str, Any]:
         "/v1/speed": _component(schemas, "Speed", speed_json.schema_text()),
         "/v1/sweep": _component(schemas, "Sweep", fit_json.schema_text(sweep=True)),
         "/v1/validate": _component(schemas, "Validation", validation_json.schema_text()),
+        "/v1/recipe": _component(schemas, "Recipe", schema_text("recipe")),
+        "/v1/tables": _component(schemas, "Table", schema_text("table")),
     }
-    of_jobs = [answers[f"/v1/{kind}"] for kind in ("sweep", "speed", "validate")]
+    of_jobs = [answers[f"/v1/{kind}"] for kind in ("sweep", "speed", "validate", "tables")]
     of_jobs.append(_simulation(schemas))
+    of_jobs.append(_component(schemas, "Plan", plan_json.schema_text()))
+    of_jobs.append(_component(schemas, "Pools", schema_text("pools")))
     answers["/v1/jobs/{job_id}/result"] = {"anyOf": of_jobs}
     for path, operations in made["paths"].items():
         for method, operation in operations.items():

@@ -26,6 +26,7 @@ _LONG_NUMBER: Final = re.compile(rb"(?<!\d)\d{4301}")  # Python reads no more di
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Size = Annotated[str, Field(min_length=1, max_length=40)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000, strict=True)]
+Clients = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 Tokens = Annotated[int, Field(ge=1, le=2**40, strict=True)] | Size
 Scalar = bool | int | float | str | None
 Setting = Scalar | list[Scalar] | dict[str, Scalar]
@@ -263,6 +264,191 @@ class SimulateQuestion(DeploymentQuestion):
         return self
 
 
+class PlanQuestion(_Question):
+    """Which deployments hold a load under promises; begun as a job."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "models": ["Llama-3.1-8B-Instruct"],
+                    "users": 200,
+                    "think_time": "10s",
+                    "input": 1024,
+                    "output": 256,
+                    "ttft": "2s",
+                    "tpot": "50ms",
+                    "gpus_from": ["l40s", "h100"],
+                }
+            ]
+        }
+    )
+
+    models: list[Name] = Field(
+        min_length=1, max_length=8, description="Names in the catalogue; MODEL@fp8 in a layout."
+    )
+    users: Clients | None = Field(None, description="Users who wait for their answers.")
+    think_time: Size | None = Field(
+        None, description="Mean time from an answer to the user's next request, as 10s."
+    )
+    concurrency: Clients | None = Field(
+        None, description="Instead: clients who each keep one request in flight."
+    )
+    rate: Size | None = Field(None, description="Instead: requests that come at a rate, as 12/s.")
+    burst: float = Field(
+        1.0, description="Of a rate: for a tenth of the time so many times as many come."
+    )
+    input: Tokens = Field(1024, description="Mean prompt, or a distribution (docs/workloads.md).")
+    output: Tokens = Field(256, description="Mean answer, likewise.")
+    context: Tokens | None = Field(None, description="The longest request, prompt and answer.")
+    ttft: Size | None = Field(None, description="Promise of the TTFT, as 2s.")
+    tpot: Size | None = Field(None, description="Promise of the TPOT, as 50ms.")
+    keep: Literal["mean", "p50", "p90", "p95", "p99"] = Field(
+        "p95", description="What of all requests has to keep the promises when simulated."
+    )
+    gpus_from: list[Name] = Field(
+        default_factory=list, max_length=100, description="Kinds of GPU; all known when empty."
+    )
+    have: dict[Name, Count] = Field(
+        default_factory=dict, max_length=20, description="GPUs that there are, by kind."
+    )
+    max_gpus: Annotated[int, Field(ge=1, le=32, strict=True)] = Field(
+        8, description="The most GPUs of one replica."
+    )
+    prices: dict[Name, Annotated[float, Field(gt=0)]] = Field(
+        default_factory=dict, max_length=100, description="USD of one GPU for an hour, by kind."
+    )
+    budget: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="The most USD an hour that all GPUs may cost."
+    )
+    engines: list[Name] = Field(
+        default_factory=lambda: ["vllm"], min_length=1, max_length=4, description="Engines."
+    )
+    weights: list[Name] = Field(
+        default_factory=list, max_length=8, description="Layouts of the weights; as named if empty."
+    )
+    kv: list[Name] = Field(
+        default_factory=lambda: ["auto"],
+        min_length=1,
+        max_length=4,
+        description="Types of the KV cache.",
+    )
+    top: Annotated[int, Field(ge=1, le=10, strict=True)] = Field(5, description="Plans wanted.")
+    seed: Annotated[int, Field(ge=0, le=2**63, strict=True)] = Field(
+        0, description="Of the simulations."
+    )
+
+
+class RecipeQuestion(DeploymentQuestion):
+    """Settings for requests of known lengths, step by step."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": "Llama-3.1-8B-Instruct",
+                    "gpu": "l40s",
+                    "workload": "chat",
+                    "tpot": "50ms",
+                }
+            ]
+        }
+    )
+
+    p95: Tokens | None = Field(None, description="Length that 95% of requests keep.")
+    workload: str | None = Field(
+        None,
+        min_length=1,
+        max_length=4_000,
+        description="Instead: a drawn workload or a scenario (GET /v1/workloads).",
+    )
+    input: Tokens | None = Field(None, description="With p95: mean prompt; half of it if unset.")
+    output: Tokens | None = Field(None, description="With p95: mean answer; a tenth if unset.")
+    tpot: Size | None = Field(None, description="Promise of the mean time per token, as 50ms.")
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if (self.p95 is None) == (self.workload is None):
+            raise ValueError("the lengths of requests are given by p95 or by workload; give one")
+        return self
+
+
+class PoolsQuestion(DeploymentQuestion):
+    """Whether short and long prompts are better served apart; begun as a job."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": "Llama-3.1-8B-Instruct",
+                    "gpu": "l40s",
+                    "servers": 4,
+                    "workload": "rag:rate=4",
+                    "limit": 300,
+                    "ttft": "2s",
+                }
+            ]
+        }
+    )
+
+    servers: Annotated[int, Field(ge=2, le=64, strict=True)] = Field(
+        8, description="Servers, each of the deployment's GPUs."
+    )
+    workload: str = Field(
+        min_length=1, max_length=4_000, description="A drawn workload (docs/workloads.md)."
+    )
+    limit: Annotated[int, Field(ge=1, le=MAX_REQUESTS, strict=True)] = Field(
+        2000, description="Requests of each run."
+    )
+    ttft: Size | None = Field(None, description="Promise of each request's TTFT, as 2s.")
+    tpot: Size | None = Field(None, description="Promise of its TPOT, as 50ms.")
+    draws: Annotated[int, Field(ge=2, le=20, strict=True)] = Field(
+        5, description="Draws that tell whether splitting pays."
+    )
+
+    @model_validator(mode="after")
+    def _promised(self) -> Self:
+        if self.ttft is None and self.tpot is None:
+            raise ValueError("nothing is promised; give ttft, tpot or both")
+        return self
+
+
+class TableQuestion(_Question):
+    """A look-up table."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"name": "kv", "models": ["Meta-Llama-3-70B"]},
+                {"name": "concurrency", "models": ["Meta-Llama-3-8B"], "gpus": ["a100-80gb"]},
+            ]
+        }
+    )
+
+    name: Literal["params", "kv", "concurrency", "gpus-for-users", "reference"]
+    models: list[Name] = Field(min_length=1, max_length=50)
+    gpus: list[Name] = Field(default_factory=list, max_length=50)
+    layouts: list[Name] = Field(
+        default_factory=lambda: ["bf16", "fp8", "int8", "awq"], min_length=1, max_length=20
+    )
+    batches: list[Count] = Field(
+        default_factory=lambda: [1, 4, 16, 64], min_length=1, max_length=20
+    )
+    lengths: list[Tokens] = Field([2048, 4096, 8192, 32768], min_length=1, max_length=20)
+    users: list[Clients] = Field(
+        default_factory=lambda: [10, 50, 100, 500, 1000], min_length=1, max_length=20
+    )
+    tokens: Tokens = Field(4096, description="concurrency, reference: tokens of a request.")
+    requests: Count = Field(16, description="reference: requests at once that are enough.")
+    input: Tokens = Field(3072, description="gpus-for-users: mean prompt.")
+    output: Tokens = Field(1024, description="gpus-for-users: mean answer.")
+    think_time: Size | None = Field(None, description="gpus-for-users: between requests.")
+    tpot: Size = Field("100ms", description="gpus-for-users: mean TPOT at most.")
+    ttft: Size | None = Field(None, description="gpus-for-users: mean TTFT at most.")
+    engine: Name = "vllm"
+    kv: Name = Field("bfloat16", description="kv: type of the cache.")
+
+
 class ReadQuestion(_Question):
     """What a dropped or pasted text is: a config.json, a command or an engine's log."""
 
@@ -302,7 +488,7 @@ class ValidateQuestion(_Question):
 class JobQuestion(_Question):
     """Long work: asked now, fetched when it is done."""
 
-    kind: Literal["sweep", "speed", "validate", "simulate"] = Field(
+    kind: Literal["sweep", "speed", "validate", "simulate", "plan", "pools", "table"] = Field(
         description="Which of the endpoints' questions."
     )
     question: dict[str, Any] = Field(description="The body that endpoint takes.")
@@ -314,6 +500,10 @@ FORMS: Final[Mapping[str, type[BaseModel]]] = {
     "sweep": SweepQuestion,
     "validate": ValidateQuestion,
     "simulate": SimulateQuestion,
+    "plan": PlanQuestion,
+    "recipe": RecipeQuestion,
+    "pools": PoolsQuestion,
+    "table": TableQuestion,
     "read": ReadQuestion,
 }
 """The form of each kind of question (:data:`tokenroom.web.kinds.ANSWERS` answers them)."""

@@ -14,10 +14,14 @@ from tokenroom.web.job_routes import begun
 from tokenroom.web.jobs import Job
 from tokenroom.web.questions import (
     FitQuestion,
+    PlanQuestion,
+    PoolsQuestion,
     ReadQuestion,
+    RecipeQuestion,
     SimulateQuestion,
     SpeedQuestion,
     SweepQuestion,
+    TableQuestion,
     ValidateQuestion,
 )
 from tokenroom.web.server import Server, server_of
@@ -72,6 +76,46 @@ async def simulate(question: SimulateQuestion, server: OfServer) -> Response:
     requests are simulated.
     """
     return await begun(server, "simulate", question)
+
+
+@router.post(
+    "/plan",
+    summary="Which deployments hold a load under promises, begun as a job",
+    status_code=202,
+    responses={202: {"model": Job}},
+)
+async def plan(question: PlanQuestion, server: OfServer) -> Response:
+    """The job, as POST /v1/jobs of kind ``plan`` gives it.
+
+    Its result is what ``tokenroom plan --json`` prints.
+    """
+    return await begun(server, "plan", question)
+
+
+@router.post(
+    "/pools",
+    summary="Whether short and long prompts are better served apart, begun as a job",
+    status_code=202,
+    responses={202: {"model": Job}},
+)
+async def pools(question: PoolsQuestion, server: OfServer) -> Response:
+    """The job, as POST /v1/jobs of kind ``pools`` gives it.
+
+    Its result is what ``tokenroom pools --json`` prints.
+    """
+    return await begun(server, "pools", question)
+
+
+@router.post("/recipe", summary="Settings for requests of known lengths, step by step")
+async def recipe(question: RecipeQuestion, server: OfServer) -> Response:
+    """What ``tokenroom recipe --json`` prints."""
+    return _json(await server.questioner.ask("recipe", question.model_dump()))
+
+
+@router.post("/tables", summary="A look-up table for any models and GPUs")
+async def tables(question: TableQuestion, server: OfServer) -> Response:
+    """What ``tokenroom table --json`` prints."""
+    return _json(await server.questioner.ask("table", question.model_dump()))
 
 
 @router.post(

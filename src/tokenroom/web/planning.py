@@ -1,0 +1,312 @@
+"""What to deploy, asked of a server: plans, recipes, pools and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from tokenroom.errors import TokenroomError
+from tokenroom.fitting import fit
+from tokenroom.hardware.catalogue import find_accelerator, load_catalogue
+from tokenroom.planning.search import Progress
+from tokenroom.reports.messages import Language
+from tokenroom.units import parse_arrivals, parse_seconds, parse_tokens
+from tokenroom.web.answers import ModelFinder, OnProgress, deployment_arguments
+
+if TYPE_CHECKING:
+    from tokenroom.planning.candidates import Candidate
+    from tokenroom.planning.demand import Demand
+    from tokenroom.web.questions import PlanQuestion, PoolsQuestion, RecipeQuestion, TableQuestion
+
+MAX_CANDIDATES: Final = 4_000
+MAX_CELLS: Final = 400
+_DRAWS: Final = 5_000
+_LOAD: Final = {"users", "concurrency", "rate"}
+
+
+def answer_plan(
+    question: PlanQuestion, find: ModelFinder, on_progress: OnProgress | None = None
+) -> dict[str, Any]:
+    """What ``tokenroom plan --json`` prints.
+
+    Raises:
+        TokenroomError: Something is unknown or out of range, or too much is to be tried.
+    """
+    from tokenroom.planning.search import Search
+    from tokenroom.reports.plan_json import plan_json
+
+    found = _candidates(question, find)
+    search = Search(
+        found,
+        _demand(question),
+        prices={find_accelerator(name).key: usd for name, usd in question.prices.items()},
+        inventory=_inventory(question),
+        budget_usd_per_hour=question.budget,
+        wanted=question.top,
+        seed=question.seed,
+    )
+    tell = _Teller(on_progress, len(found), question.top)
+    for step in search.steps():
+        tell(step)
+    return plan_json(search.plan(), Language(question.language))
+
+
+class _Teller:
+    """Tells how far a search is: candidates first, then plans found."""
+
+    def __init__(self, tell: OnProgress | None, candidates: int, wanted: int) -> None:
+        self._tell = tell
+        self._total = candidates + wanted
+        self._candidates = candidates
+
+    def __call__(self, step: Progress) -> None:
+        if self._tell is None:
+            return
+        judged = step.phase == "judge"
+        done = step.done if judged else self._candidates + step.done
+        figures = {"judged": float(step.done if judged else self._candidates)}
+        if not judged:
+            figures["found"] = float(step.done)
+        self._tell(done, self._total, figures)
+
+
+def answer_recipe(question: RecipeQuestion, find: ModelFinder) -> dict[str, Any]:
+    """What ``tokenroom recipe --json`` prints.
+
+    Raises:
+        TokenroomError: Something is unknown or out of range, or the deployment holds no request.
+    """
+    from dataclasses import replace
+
+    from tokenroom.lookup.recipe import length_for, percentile, recipe
+    from tokenroom.reports.lookup_text import recipe_json
+    from tokenroom.serving.workloads.grammar import parse_workload
+
+    if question.p95 is not None:
+        p95 = _tokens(question.p95, "p95")
+        prompt = _tokens(question.input, "input") if question.input else max(1, p95 // 2)
+        output = _tokens(question.output, "output") if question.output else max(1, p95 // 10)
+    else:
+        workload = parse_workload(question.workload or "", allow_files=False)
+        workload = replace(workload, requests=_DRAWS, duration_seconds=None)
+        pairs = [(each.prompt_tokens, each.output_tokens) for each in workload]
+        p95 = percentile([sum(pair) for pair in pairs])
+        totals = (sum(lengths) for lengths in zip(*pairs, strict=True))
+        prompt, output = (max(1, round(total / len(pairs))) for total in totals)
+    arguments = deployment_arguments(question, find)
+    own = arguments["model"].max_position_embeddings
+    length = length_for(p95)
+    arguments["context"] = length if own is None else min(length, own)
+    wanted = None if question.tpot is None else parse_seconds(question.tpot, "tpot")
+    found = recipe(
+        fit(**arguments),
+        p95_tokens=p95,
+        input_tokens=prompt,
+        output_tokens=output,
+        tpot_seconds=wanted,
+    )
+    return recipe_json(found, wanted, Language(question.language))
+
+
+def answer_pools(
+    question: PoolsQuestion, find: ModelFinder, on_progress: OnProgress | None = None
+) -> dict[str, Any]:
+    """What ``tokenroom pools --json`` prints.
+
+    Raises:
+        TokenroomError: Something is unknown, out of range or refused.
+    """
+    from tokenroom.comparing.splitting import most_runs, splitting
+    from tokenroom.execution.inline import Inline
+    from tokenroom.execution.tasks import Outcome
+    from tokenroom.reports.splitting_text import splitting_json
+    from tokenroom.serving.metrics import LatencyLimits
+    from tokenroom.serving.served_deployment import ServedDeployment
+    from tokenroom.serving.workloads.grammar import parse_workload
+    from tokenroom.serving.workloads.source import DrawnSource, Part
+
+    limits = LatencyLimits(
+        ttft_seconds=None if question.ttft is None else parse_seconds(question.ttft, "ttft"),
+        tpot_seconds=None if question.tpot is None else parse_seconds(question.tpot, "tpot"),
+    )
+    parse_workload(question.workload, allow_files=False)
+    server = ServedDeployment(fit=fit(**deployment_arguments(question, find)))
+    if server.refused is not None:
+        raise TokenroomError(
+            "the deployment of one server does not start; POST /v1/fit says what would fit"
+        )
+    done, runs = 0, most_runs(question.draws)
+
+    def hear(_: Outcome) -> None:
+        nonlocal done
+        done += 1
+        if on_progress is not None:
+            on_progress(done, runs)
+
+    found = splitting(
+        server,
+        question.servers,
+        DrawnSource(description=question.workload, part=Part(limit=question.limit)),
+        limits,
+        Inline(),
+        workers=1,
+        draws=question.draws,
+        on_outcome=hear,
+    )
+    return splitting_json(found, Language(question.language))
+
+
+def answer_table(
+    question: TableQuestion, find: ModelFinder, on_progress: OnProgress | None = None
+) -> dict[str, Any]:
+    """What ``tokenroom table --json`` prints.
+
+    Raises:
+        TokenroomError: Something is unknown, or the table would be too large.
+    """
+    from tokenroom.lookup import tables
+    from tokenroom.reports.lookup_text import table_json
+
+    specs = [find(name) for name in question.models]
+    gpus = [find_accelerator(name) for name in question.gpus]
+    total = len(specs) * max(1, len(gpus))
+    columns = len(question.users) if question.name == "gpus-for-users" else 1
+    if total * columns > MAX_CELLS:
+        raise TokenroomError(
+            f"the table has {total * columns:,} cells to compute; ask for at most {MAX_CELLS}, "
+            "with fewer models, gpus or users"
+        )
+    if question.name in ("concurrency", "gpus-for-users", "reference") and not gpus:
+        raise TokenroomError(f"gpus is empty; table {question.name} needs at least one kind of GPU")
+    done = 0
+
+    def on_row() -> None:
+        nonlocal done
+        done += 1
+        if on_progress is not None:
+            on_progress(done, total)
+
+    tokens = _tokens(question.tokens, "tokens")
+    match question.name:
+        case "params":
+            table = tables.parameters(specs, question.layouts)
+        case "kv":
+            lengths = [_tokens(value, "lengths") for value in question.lengths]
+            table = tables.kv_cache(specs, question.kv, question.batches, lengths)
+        case "concurrency":
+            table = tables.concurrency(
+                specs, gpus, tokens=tokens, engine=question.engine, on_row=on_row
+            )
+        case "reference":
+            table = tables.reference(
+                specs,
+                gpus,
+                tokens=tokens,
+                requests=question.requests,
+                engine=question.engine,
+                on_row=on_row,
+            )
+        case _:
+            table = tables.gpus_for_users(
+                specs,
+                gpus,
+                lambda users: _table_demand(question, users),
+                users=question.users,
+                engine=question.engine,
+                on_row=on_row,
+            )
+    return table_json(table, Language(question.language))
+
+
+def _candidates(question: PlanQuestion, find: ModelFinder) -> list[Candidate]:
+    from itertools import islice
+
+    from tokenroom.planning.candidates import candidates
+
+    layouts: Sequence[str | None] = question.weights or [None]
+    specs = [
+        find(name if layout is None else f"{name}@{layout}")
+        for name in question.models
+        for layout in layouts
+    ]
+    if question.have:
+        gpus = [find_accelerator(name) for name in question.have]
+    elif question.gpus_from:
+        named = [find_accelerator(name) for name in question.gpus_from]
+        gpus = list({gpu.key: gpu for gpu in named}.values())
+    else:
+        gpus = list(load_catalogue())
+    found = candidates(
+        specs,
+        gpus,
+        engines=question.engines,
+        kv_types=[None if kv == "auto" else kv for kv in question.kv],
+        most_gpus=question.max_gpus,
+    )
+    tried = list(islice(found, MAX_CANDIDATES + 1))
+    if len(tried) > MAX_CANDIDATES:
+        raise TokenroomError(
+            f"more than {MAX_CANDIDATES:,} deployments would be tried; name fewer models, "
+            "gpus_from, engines, weights or kv"
+        )
+    return tried
+
+
+def _inventory(question: PlanQuestion) -> dict[str, int] | None:
+    if not question.have:
+        return None
+    return {find_accelerator(name).key: count for name, count in question.have.items()}
+
+
+def _demand(question: PlanQuestion) -> Demand:
+    from tokenroom.objectives import Objectives
+    from tokenroom.planning.demand import Demand
+    from tokenroom.planning.lengths import of_texts
+
+    lengths = of_texts(str(question.input), str(question.output), allow_files=False)
+    context = None if question.context is None else _tokens(question.context, "context")
+    return Demand(
+        input_tokens=lengths.input_tokens,
+        output_tokens=lengths.output_tokens,
+        longest_tokens=context or lengths.longest_tokens,
+        lengths=lengths.pairs,
+        objectives=Objectives(
+            tpot_seconds=None if question.tpot is None else parse_seconds(question.tpot, "tpot"),
+            ttft_seconds=None if question.ttft is None else parse_seconds(question.ttft, "ttft"),
+        ),
+        users=question.users or question.concurrency,
+        think_seconds=0.0
+        if question.think_time is None
+        else parse_seconds(question.think_time, "think_time"),
+        requests_per_second=None
+        if question.rate is None
+        else parse_arrivals(question.rate, "rate"),
+        burst=question.burst,
+        statistic=question.keep,
+    )
+
+
+def _table_demand(question: TableQuestion, users: int) -> Demand:
+    from tokenroom.objectives import Objectives
+    from tokenroom.planning.demand import Demand
+    from tokenroom.planning.lengths import of_means
+
+    lengths = of_means(_tokens(question.input, "input"), _tokens(question.output, "output"))
+    return Demand(
+        input_tokens=lengths.input_tokens,
+        output_tokens=lengths.output_tokens,
+        longest_tokens=lengths.longest_tokens,
+        lengths=lengths.pairs,
+        objectives=Objectives(
+            tpot_seconds=parse_seconds(question.tpot, "tpot"),
+            ttft_seconds=None if question.ttft is None else parse_seconds(question.ttft, "ttft"),
+        ),
+        users=users,
+        think_seconds=0.0
+        if question.think_time is None
+        else parse_seconds(question.think_time, "think_time"),
+    )
+
+
+def _tokens(value: int | str, field: str) -> int:
+    return parse_tokens(value, field) if isinstance(value, str) else value
