@@ -99,6 +99,30 @@ def test_the_browser_answers_as_the_library(browser: Browser, site: str, tmp_pat
     context.close()
 
 
+def test_a_workload_is_simulated_in_the_browser(browser: Browser, site: str) -> None:
+    context = browser.new_context(locale="en-US")
+    visit = Visit(context, site)
+    page = visit.page
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(site + "?tab=traffic&workload=poisson:rate=9,input=256,output=32,requests=60")
+    run = page.get_by_role("button", name="Run", exact=True)
+    run.click()
+    page.wait_for_selector(".running progress")
+    page.get_by_role("button", name="Cancel").click()
+    run.click()
+    page.wait_for_selector("#highway")
+    said = page.get_by_role("tabpanel").inner_text()
+    assert "60 requests served in" in said
+    assert "first 2,000 requests" in said
+    page.get_by_label("Requests a second").fill("none")
+    page.get_by_label("Requests a second").blur()
+    run.click()
+    page.wait_for_selector("[role=alert]")
+    assert "rate is 'none'" in page.get_by_role("alert").inner_text()
+    assert visit.problems == []
+    context.close()
+
+
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     with pytest.raises(CommandLineError, match=r"not an empty folder|not built"):

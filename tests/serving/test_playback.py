@@ -88,6 +88,14 @@ def test_an_engine_without_work_is_shown_empty() -> None:
     assert seen == [(0.0, 1), (1.0, 0), (5.0, 1), (6.0, 0)]
 
 
+def test_engines_are_shown_together() -> None:
+    recorder = PlaybackRecorder()
+    for one in (step(0.0, 1.0), step(0.5, 2.0)._replace(rank=1), step(1.0, 3.0)):
+        recorder.step(one)
+    seen = [(frame.seconds, frame.running) for frame in recorder.result().frames]
+    assert seen == [(0.0, 1), (0.5, 2), (1.0, 2), (2.0, 1), (3.0, 0)]
+
+
 def test_a_long_run_is_bounded_and_keeps_the_requests_around_its_peak() -> None:
     recorder = PlaybackRecorder()
     for number in range(9_000):

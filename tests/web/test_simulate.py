@@ -157,6 +157,8 @@ def test_what_cannot_be_served_is_refused_at_once(
         ({"workload": "users:count=9,input=9,output=9", "window": "1s..2s"}, "window is of"),
         ({"workload": WORKLOAD, "model": "unheard-of"}, "not in the catalogue"),
         ({"workload": WORKLOAD, "ttft": "soon"}, "ttft is"),
+        ({"workload": WORKLOAD, "engine": "paged"}, "paged is not simulated"),
+        ({"workload": WORKLOAD, "engine": "paged", "language": "zh"}, "不模拟引擎 paged"),
         ({"workload": WORKLOAD, "scheduling": {"scheduling_policy": "lifo"}}, "lifo"),
         ({"workload": WORKLOAD, "scheduling": {"policy": "priority"}}, "policy is no setting"),
     ],
@@ -180,6 +182,27 @@ def test_refusals_are_told_in_the_language_that_is_asked(client: TestClient) -> 
 def test_bad_rows_are_left_out_where_that_is_asked(client: TestClient) -> None:
     bad = TRACE + "1,many,32\n"
     assert result(client, trace=bad, skip_bad=True)["requests"]["served"] == 3
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"engine": "tensorrt-llm"},
+        {"engine": "llama.cpp", "weights": "q8_0"},
+        {"engine": "transformers"},
+        {"dp": 2, "gpu": "2xh100"},
+        {"pp": 2, "gpu": "2xh100"},
+    ],
+    ids=lambda asked: "-".join(map(str, asked.values())),
+)
+def test_every_engine_gives_a_picture(client: TestClient, asked: dict[str, Any]) -> None:
+    found = result(client, workload=WORKLOAD, **asked)
+    playback = found["playback"]
+    Draft202012Validator(json.loads(playback_json.schema_text())).validate(playback)
+    assert len(playback["requests"]) == found["requests"]["served"] == 60
+    most = max(frame[2] for frame in playback["frames"])
+    assert most >= found["running"]["max"]
+    assert max(frame[3] for frame in playback["frames"]) > 0
 
 
 def test_a_deployment_that_does_not_start_says_why(client: TestClient) -> None:

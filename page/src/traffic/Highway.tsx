@@ -26,6 +26,7 @@ interface Props {
 export function Highway({ served, fit, say }: Props) {
   const scene = useMemo(() => sceneOf(served.playback), [served]);
   const peak = useMemo(() => fullest(scene), [scene]);
+  const engines = served.pools.reduce((sum, pool) => sum + pool.copies * pool.replicas, 0);
   const [place, width] = useWidth();
   const usual = SPEEDS.filter((each) => each <= Math.max(0.1, scene.seconds / SHOWN_SECONDS)).at(-1) ?? 1;
   const [speed, setSpeed] = useState(usual);
@@ -34,11 +35,11 @@ export function Highway({ served, fit, say }: Props) {
   useEffect(() => setSpeed(usual), [scene]);
   const moment = momentOf(scene, player.seconds, still ? 0 : GLIDE * speed);
   const layout = useMemo(() => layoutOf(width, fit, scene.crowd), [width, fit, scene]);
-  const parking = useMemo(() => width > 0 && parkingOf(scene, fit.kv_pool_tokens, layout.cells.count), [scene, fit, layout]);
+  const parking = useMemo(() => width > 0 && parkingOf(scene, served.scheduler.kv_pool_tokens * engines, layout.cells.count), [scene, served, layout]);
   const told = tellingOf(moment, player.seconds, say);
   return (
     <figure class="highway" aria-label={say("highway")}>
-      <div ref={place}>{parking && <Picture layout={layout} parking={parking} moment={moment} fit={fit} say={say} told={told} />}</div>
+      <div ref={place}>{parking && <Picture layout={layout} parking={parking} moment={moment} fit={fit} engines={engines} say={say} told={told} />}</div>
       <div class="player">
         <button type="button" onClick={player.toggle}>
           <span aria-hidden="true">{player.playing ? "❚❚" : "►"}</span> {say(player.playing ? "pause" : "play")}
@@ -174,11 +175,13 @@ interface PictureProps {
   parking: Parking;
   moment: Moment;
   fit: Fit;
+  /** Engines whose pools are drawn as one. */
+  engines: number;
   say: Say;
   told: string;
 }
 
-function Picture({ layout, parking, moment, fit, say, told }: PictureProps) {
+function Picture({ layout, parking, moment, fit, engines, say, told }: PictureProps) {
   const { queue, gpu, weights, other, pool, free, gate } = layout;
   const { frame, blocks } = moment;
   const rank = governing(fit);
@@ -194,7 +197,7 @@ function Picture({ layout, parking, moment, fit, say, told }: PictureProps) {
       </defs>
       <text x={queue.box.x} y={queue.box.y - 8}>{`${say("queueOutside")}: ${whole(frame[1])}`}</text>
       <text x={gpu.x} y={gpu.y - 8}>{`${say("gpuMemory")} ${gib(rank.total_bytes)} GiB`}</text>
-      <text x={layout.poolLabel} y={gpu.y - 8} text-anchor="end" class="strong">{`${say("pool")} ${percent(frame[3])}`}</text>
+      <text x={layout.poolLabel} y={gpu.y - 8} text-anchor="end" class="strong">{`${say("pool")}${engines > 1 ? ` × ${engines}` : ""} ${percent(frame[3])}`}</text>
       <rect class="road-gpu" {...rectOf(gpu)} />
       <rect class="seg-weights" {...rectOf(weights)}>
         <title>{`${say("seg_weights")}: ${gib(rank.weights_bytes)} GiB`}</title>

@@ -47,6 +47,8 @@ export interface Playback {
 }
 
 export interface Served {
+  scheduler: { kv_pool_tokens: number };
+  pools: { copies: number; replicas: number }[];
   workload: string;
   falls_behind: boolean | null;
   requests: { arrived: number; served: number; refused: Record<string, number>; unfinished: number };

@@ -117,6 +117,10 @@ _SENTENCES: Final = tuple(
             "{trace} 中没有请求；请给出至少含一个请求的轨迹",
         ),
         (
+            r"engine (?P<engine>\S+) is not simulated; it may be (?P<engines>.+)",
+            "不模拟引擎 {engine}；可以是 {engines}",
+        ),
+        (
             r"the job took longer than the (?P<seconds>\S+) s it may; ask for less",
             "任务超过了允许的 {seconds} 秒；请减小规模",
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ _BEFORE_PEAK: Final = 2 / 3
 
 
 class Frame(NamedTuple):
-    """The engine from one moment until the next frame.
+    """All engines together from one moment until the next frame.
 
     Attributes:
         seconds: The moment, from the start of the workload.
@@ -70,30 +71,51 @@ class Playback:
 class PlaybackRecorder:
     """Takes in steps and requests as they end; what it holds grows with the requests."""
 
-    __slots__ = ("_ended_at", "_frames", "_latencies", "_out", "_pauses", "_peak", "_records")
+    __slots__ = (
+        *("_engines", "_frames", "_latencies", "_now", "_out", "_pauses", "_peak", "_records"),
+    )
 
     def __init__(self) -> None:
         self._frames = _Frames()
+        self._engines: dict[tuple[int, int], StepRecord] = {}
+        self._now = 0.0
         self._records: list[RequestRecord] = []
         self._latencies = {name: array("d") for name in _LATENCIES}
         self._pauses: defaultdict[int, list[Pause]] = defaultdict(list)
         self._out: dict[int, float] = {}
         self._peak = (-1, 0.0)
-        self._ended_at = 0.0
 
     def step(self, step: StepRecord) -> None:
         """Take in a step."""
-        start = step.start_seconds
-        if start > self._ended_at:
-            self._frames.add(Frame(self._ended_at, 0, 0, 0))  # nothing ran until now
-        self._frames.add(Frame(start, step.waiting, step.running, step.used_blocks))
-        self._ended_at = step.end_seconds
-        if step.used_blocks > self._peak[0]:
-            self._peak = (step.used_blocks, start)
+        # steps of several engines come as they end, so that some begin before one that came earlier
+        start = max(self._now, step.start_seconds)
+        self._idle_until(start)
+        self._engines[step.replica, step.rank] = step
+        frame = self._frame(start)
+        if frame.used_blocks > self._peak[0]:
+            self._peak = (frame.used_blocks, start)
         for number in step.preempted_ids:
             self._out[number] = start
         for number in step.resumed_ids:
             self._pauses[number].append(Pause(self._out.pop(number, start), start))
+
+    def _idle_until(self, seconds: float) -> None:
+        """Note engines that have had nothing to do since their last step ended."""
+        idle = [key for key, step in self._engines.items() if step.end_seconds < seconds]
+        for key in sorted(idle, key=lambda key: self._engines[key].end_seconds):
+            self._frame(max(self._now, self._engines.pop(key).end_seconds))
+
+    def _frame(self, seconds: float) -> Frame:
+        steps = self._engines.values()
+        frame = Frame(
+            seconds,
+            sum(step.waiting for step in steps),
+            sum(step.running for step in steps),
+            sum(step.used_blocks for step in steps),
+        )
+        self._now = seconds
+        self._frames.add(frame)
+        return frame
 
     def request(self, record: RequestRecord) -> None:
         """Take in what became of a request."""
@@ -107,7 +129,7 @@ class PlaybackRecorder:
 
     def result(self) -> Playback:
         """Everything taken in so far."""
-        self._frames.add(Frame(self._ended_at, 0, 0, 0))
+        self._idle_until(math.inf)
         ordered = sorted(self._records, key=lambda record: (record.scheduled_seconds, record.id))
         chosen = self._around_peak(ordered)
         return Playback(

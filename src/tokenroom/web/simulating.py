@@ -49,7 +49,9 @@ def answer_simulate(
         scheduling=question.scheduling,
     )
     recorder = PlaybackRecorder()
-    pool_blocks = run.engine.usable_blocks
+    pool_blocks = sum(
+        pool.engine.usable_blocks * pool.copies.count * pool.replicas for pool in run.pools
+    )
     with traffic_of(question, run.engine.block_tokens) as traffic:
         teller = _Teller(on_progress, traffic.total, pool_blocks)
         records = run.serve(
