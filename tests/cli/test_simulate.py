@@ -137,7 +137,7 @@ def test_a_deployment_that_does_not_start_serves_nothing(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--engine", "sglang"), "engine sglang is not simulated; it may be vllm"),
+        (("--engine", "paged"), "engine paged is not simulated; it may be vllm, sglang"),
         (("--trace", "t.csv"), "one of the two"),
         (("--goodput", "0.9"), "give those"),
         (("--ttft", "1s", "--goodput", "2"), "--goodput is 2; give a share"),

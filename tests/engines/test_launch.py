@@ -250,6 +250,7 @@ ONE_OF_EACH: dict[str, tuple[Any, ...]] = {
 SGLANG = by_annotation(
     SGLangSettings,
     {
+        "schedule_policy": st.sampled_from(["fcfs", "lpm", "dfs-weight", "lof", "random"]),
         "chunked_prefill_size": st.one_of(numbers, st.just(-1)),
         "cpu_offload_bytes": st.one_of(st.integers(1, 99).map(lambda gib: gib * GIB), numbers),
         "hicache_size_bytes": st.one_of(st.integers(1, 99).map(lambda gb: gb * 10**9), numbers),

@@ -107,7 +107,7 @@ def test_a_step_is_counted_by_what_its_requests_compute() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"engine": "sglang"}, "engine sglang is not simulated"),
+        ({"engine": "paged"}, "engine paged is not simulated"),
         ({"model": "llama-3.1-70b"}, "does not start"),
         (
             {"gpus": 2, "tp": 2, "decode_context_parallel_size": 2},

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _SCHEDULING: Final = (
     *("scheduler", "scheduling_policy", "long_prefill_token_threshold", "acceptance"),
+    "max_new_tokens",
 )
 SERVED_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Calibration": ("profile_name", "profile_file"),
@@ -43,7 +44,8 @@ def served_deployment_options(command: Command) -> Command:
         deployment_options(
             pp="Pipeline-parallel size.",
             dp="Data-parallel size: copies in one server.",
-            engine="vllm, tensorrt-llm, llama.cpp or transformers, with @VERSION for an older one.",
+            engine="vllm, sglang, tensorrt-llm, llama.cpp or transformers, with @VERSION for an "
+            "older one.",
         ),
         click.option(
             "--scheduler",
@@ -66,6 +68,12 @@ def served_deployment_options(command: Command) -> Command:
             type=NUMBER,
             help="Share of drafted tokens that are kept (0 to 1), or mean tokens of a step (above "
             "1).",
+        ),
+        click.option(
+            "--max-new-tokens",
+            type=COUNT,
+            help="What requests ask for, whatever they get: SGLang keeps room for it (as many as "
+            "they get).",
         ),
         profile_options,
         price_option,

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, Final
 
-from tokenroom.engines.setting_checks import check_count, check_share, renamed
+from tokenroom.engines.setting_checks import (
+    check_choice,
+    check_count,
+    check_share,
+    check_switch,
+    renamed,
+)
 from tokenroom.engines.sglang.settings import SGLangSettings
 from tokenroom.errors import CommandLineError, DeploymentError, shown
 from tokenroom.units import GIB
@@ -38,9 +44,15 @@ _COUNTS: Final = frozenset(
         *("max_running_requests", "max_total_tokens", "max_prefill_tokens", "page_size"),
         *("max_mamba_cache_size", "cuda_graph_max_bs", "prefill_graph_max_tokens"),
         *("speculative_num_steps", "speculative_num_draft_tokens", "speculative_eagle_topk"),
-        *("max_lora_rank", "max_loras_per_batch", "moe_dense_tp_size"),
+        *("max_lora_rank", "max_loras_per_batch", "moe_dense_tp_size", "prefill_max_requests"),
     }
 )
+
+_SCHEDULE_POLICIES: Final = (
+    *("lpm", "random", "fcfs", "dfs-weight", "lof", "priority"),
+    *("routing-key", "hrrn", "shortest-prefill-first"),
+)
+"""``--schedule-policy`` of 0.5.23."""
 
 _FIELDS: Final = tuple(item.name for item in fields(SGLangSettings))
 _OWN: Final = frozenset(_FIELDS) - {
@@ -75,6 +87,7 @@ _GRAPH_SWITCHES: Final[Mapping[str, Mapping[str, bool]]] = {
     "enforce_piecewise_cuda_graph": {"prefill_graphs": True},
 }
 _PHASES: Final = ("decode", "prefill")
+_MOST_FACTOR: Final = 1000
 _SIZES: Final[Mapping[str, tuple[str, int]]] = {
     "cpu_offload_gb": ("cpu_offload_bytes", GIB),
     "hicache_size": ("hicache_size_bytes", 10**9),
@@ -117,7 +130,21 @@ def with_changes(settings: SGLangSettings, changes: Mapping[str, Any]) -> SGLang
             check_count(name, value, least=0)
         elif name == "chunked_prefill_size" and value != -1:
             check_count(name, value)
+        elif name == "schedule_policy":
+            check_choice(name, value, _SCHEDULE_POLICIES)
+        elif name == "schedule_conservativeness":
+            _check_factor(name, value)
+        elif name == "enable_mixed_chunk":
+            check_switch(name, value)
     return replace(settings, **found) if found else settings
+
+
+def _check_factor(name: str, value: Any) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (number and 0 < value <= _MOST_FACTOR):
+        raise DeploymentError(
+            f"{name} is {shown(value)}; it must be above 0 and at most {_MOST_FACTOR}"
+        )
 
 
 def fields_of(name: str, value: Any) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""What a user may set on SGLang, as far as memory depends on it.
+"""What a user may set on SGLang, as far as memory or the simulated scheduler depends on it.
 
 Fields have SGLang's own names; ``None`` means "not set": the engine's default applies, which
 :mod:`tokenroom.engines.sglang.defaults` fills in per version, GPU and model.
@@ -53,6 +53,10 @@ class SGLangSettings:
     mamba_radix_cache_strategy: str | None = None
     disable_radix_cache: bool | None = None
     disable_overlap_schedule: bool | None = None
+    schedule_policy: str | None = None
+    schedule_conservativeness: float | None = None
+    enable_mixed_chunk: bool | None = None
+    prefill_max_requests: int | None = None
     decode_graphs: bool | None = None
     prefill_graphs: bool | None = None
     cuda_graph_max_bs: int | None = None

@@ -12,6 +12,7 @@ from tokenroom.serving.deployments.simulated_engine import Scheduling, Simulated
 
 _MODULES: Final = {
     "vllm": "vllm",
+    "sglang": "sglang",
     "tensorrt-llm": "tensorrt_llm",
     "llama.cpp": "llama_cpp",
     "transformers": "transformers",
