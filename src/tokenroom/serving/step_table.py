@@ -22,9 +22,12 @@ from tokenroom.performance.work import Chunk
 from tokenroom.serving.scheduler import StepPlan
 from tokenroom.serving.step_cost import StepCost
 
-_PARTS: Final = 16
-"""Nodes lie at most a 16th of their value apart."""
-_LEAST_SPACING: Final = 16
+_PARTS: Final = 8
+"""Nodes lie at most an 8th of their value apart."""
+_PARTS_OF_CHUNKS: Final = 4
+"""Those of what a chunk asks of kernels lie further apart, since that is nearly linear in its
+tokens and its context: of attention the FLOPs of each token are."""
+_LEAST_SPACING: Final = 32
 """Between two contexts, in tokens."""
 _LARGEST: Final = 1 << 24
 """Tokens that no step and no context has."""
@@ -48,6 +51,8 @@ def _axis(spacing: int, parts: int, marks: Iterable[int] = ()) -> tuple[int, ...
 
 COUNTS: Final = _axis(1, _PARTS)
 """Nodes of counts of tokens and of requests."""
+CHUNKS: Final = _axis(1, _PARTS_OF_CHUNKS)
+"""Nodes of the tokens of a prompt's chunk."""
 
 
 def place(axis: tuple[int, ...], value: float) -> tuple[int, float]:
@@ -66,6 +71,7 @@ class StepTable:
         parts: The parts that nodes are made of; None where steps have none.
         contexts: Nodes of contexts; windows and numbers of chosen keys among them, at which the
             time bends.
+        before_chunks: Nodes of contexts before chunks of prompts.
         kernels: The operators over prompts.
         computes_loads: What a chunk asks of those is computed each time: local chunks begin anew,
             so that it is no smooth function of the context.
@@ -87,6 +93,7 @@ class StepTable:
         "_outputs",
         "_tokens",
         "_whole",
+        "before_chunks",
         "computes_loads",
         "contexts",
         "kernels",
@@ -99,11 +106,9 @@ class StepTable:
         self.parts = _parts(cost)
         bends = set(_bends(cost.spec))
         self.computes_loads = any(local for _, local in bends)
-        self.contexts = _axis(
-            _LEAST_SPACING,
-            _PARTS,
-            {place for tokens, local in bends for place in range(tokens - 1, tokens + local)},
-        )
+        marks = {place for tokens, local in bends for place in range(tokens - 1, tokens + local)}
+        self.contexts = _axis(_LEAST_SPACING, _PARTS, marks)
+        self.before_chunks = _axis(_LEAST_SPACING, _PARTS_OF_CHUNKS, marks)
         self.kernels: tuple[PromptKernel, ...] = ()
         self.starting_seconds = (0.0, 0.0, 0.0, 0.0)
         if self.parts is not None:
@@ -207,14 +212,17 @@ class StepTable:
         if self.computes_loads:
             assert self.parts is not None
             return self.parts.prompt_loads(Chunk(tokens, context))
-        low, share = place(COUNTS, tokens)
-        below = self._load_on(low, context)
-        if not share:
-            return below
-        return _shared(below, self._load_on(low + 1, context), share)
+        low, share = place(CHUNKS, tokens)
+        found = self._load_on(low, context)
+        if share:
+            found = _shared(found, self._load_on(low + 1, context), share)
+        return tuple(
+            load if kernel.products else load._replace(flops=load.flops * tokens)
+            for load, kernel in zip(found, self.kernels, strict=True)
+        )
 
     def _load_on(self, row: int, context: int) -> tuple[Load, ...]:
-        low, share = place(self.contexts, context)
+        low, share = place(self.before_chunks, context)
         below = self.loads(row, low)
         if not share:
             return below
@@ -246,12 +254,18 @@ class StepTable:
         return found
 
     def loads(self, row: int, column: int) -> tuple[Load, ...]:
-        """What a chunk asks of the kernels over prompts, by the nodes of its tokens and context."""
+        """What a chunk asks of the kernels over prompts, by the nodes of its tokens and context.
+
+        FLOPs are those of each of its tokens, except of products, where all are linear.
+        """
         found = self._loads.get((row, column))
         if found is None:
             assert self.parts is not None
-            chunk = Chunk(COUNTS[row], self.contexts[column])
-            found = self._loads[row, column] = self.parts.prompt_loads(chunk)
+            chunk = Chunk(CHUNKS[row], self.before_chunks[column])
+            found = self._loads[row, column] = tuple(
+                load if kernel.products else load._replace(flops=load.flops / chunk.tokens)
+                for load, kernel in zip(self.parts.prompt_loads(chunk), self.kernels, strict=True)
+            )
         return found
 
     def _computed_whole(self, count: int, context: float, rows: int = 1) -> float:

@@ -1,7 +1,7 @@
 """The KV blocks: who holds them, which go out next, which are found by their names.
 
-The same as :class:`tokenroom.serving.block_pool.BlockPool`, over arrays. A name that only its own
-request can look for is listed when that request is preempted, and not before.
+The same as :class:`tokenroom.serving.block_pool.BlockPool`, over arrays. A block whose name only
+its own request can look for has none until that request is preempted.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tokenroom.serving.compiled.jit import called, merged
-from tokenroom.serving.compiled.state import LISTED, OWN, UNNAMED
+from tokenroom.serving.compiled.state import LISTED, UNNAMED
 
 _MIX = 0x4F1BBCDCBFA53E0B  # 2^63 over the golden ratio, odd: Knuth, volume 3, section 6.4
 
@@ -80,12 +80,13 @@ def release(engine: Any, blocks: Any, table: Any, count: int) -> None:
 
 
 @merged
-def enlist(engine: Any, blocks: Any, buckets: Any, block: int) -> None:
-    """Let a block be found by its name, after those of the same name that were there before."""
+def enlist(engine: Any, blocks: Any, buckets: Any, block: int, name: int) -> None:
+    """Let a block be found by a name, after those of the same name that were there before."""
+    blocks[block].name = name
     blocks[block].kind = LISTED
     blocks[block].chain = 0
     engine.listed += 1
-    bucket = bucket_of(buckets, blocks[block].name)
+    bucket = bucket_of(buckets, name)
     other = buckets[bucket]
     if not other:
         buckets[bucket] = block
@@ -116,11 +117,3 @@ def find(blocks: Any, buckets: Any, name: int) -> int:
     while block and blocks[block].name != name:
         block = blocks[block].chain
     return int(block)
-
-
-@merged
-def enlist_own(engine: Any, blocks: Any, buckets: Any, table: Any, count: int) -> None:
-    """List the names that only a request itself looks for: it was preempted and comes back."""
-    for index in range(count):
-        if blocks[table[index]].kind == OWN:
-            enlist(engine, blocks, buckets, table[index])

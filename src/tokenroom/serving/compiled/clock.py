@@ -1,7 +1,7 @@
 """How long a step takes: :class:`tokenroom.serving.step_table.StepTable` over its nodes as arrays.
 
-Every sum is made in the same order, so that the result is the same to the last bit. A node that is
-not computed yet makes the result NaN and is named in the engine.
+Every sum is made in the same order, so that the result is the same to the last bit. Nodes that are
+not computed yet make the result NaN and are written down in ``wanted``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ LOADS: Final = 4
 _LOAD: Final = 4  # numbers of a Load
 COEFFICIENTS: Final = 15
 """Numbers of a kernel: of its Shares, and what else a PromptKernel has."""
+PRODUCTS: Final = 14
+"""Which of them says that it is a product over all prompts' rows."""
 
 _kernel_parts = merged(kernel_parts)
 _joined = merged(joined)
@@ -42,27 +44,29 @@ def at(axis: Any, value: float) -> int:
 
 
 @merged
-def missing(engine: Any, kind: int, row: int, column: int) -> float:
-    """Name a node that has to be computed."""
-    engine.missing = kind
-    engine.row = row
-    engine.column = column
+def missing(engine: Any, nodes: StepNodes, kind: int, row: int, column: int) -> float:
+    """Write down a node that has to be computed; as many as there is room for."""
+    if engine.wanted < len(nodes.wanted):
+        wanted = nodes.wanted[engine.wanted]
+        wanted[0], wanted[1], wanted[2] = kind, row, column
+        engine.wanted += 1
     return np.nan
 
 
 @merged
-def on_line(engine: Any, axis: Any, seconds: Any, count: int, kind: int) -> float:
+def on_line(engine: Any, nodes: StepNodes, seconds: Any, count: int, kind: int) -> float:
     """Seconds by a count, between two nodes."""
+    axis = nodes.counts
     low = at(axis, count)
     share = (count - axis[low]) / (axis[low + 1] - axis[low])
     below = seconds[low]
     if below != below:
-        return missing(engine, kind, low, 0)
+        missing(engine, nodes, kind, low, 0)
     if share == 0.0:
         return float(below)
     above = seconds[low + 1]
     if above != above:
-        return missing(engine, kind, low + 1, 0)
+        missing(engine, nodes, kind, low + 1, 0)
     return float(below + (above - below) * share)
 
 
@@ -74,12 +78,12 @@ def decoded_at(engine: Any, nodes: StepNodes, way: int, row: int, context: float
     share = (context - axis[low]) / (axis[low + 1] - axis[low])
     below = seconds[low]
     if below != below:
-        return missing(engine, DECODING, row, low)
+        missing(engine, nodes, DECODING, row, low)
     if share == 0.0:
         return float(below)
     above = seconds[low + 1]
     if above != above:
-        return missing(engine, DECODING, row, low + 1)
+        missing(engine, nodes, DECODING, row, low + 1)
     return float(below + (above - below) * share)
 
 
@@ -90,8 +94,8 @@ def decoded(engine: Any, nodes: StepNodes, way: int, count: int, context: float)
     low = at(axis, count)
     share = (count - axis[low]) / (axis[low + 1] - axis[low])
     below = decoded_at(engine, nodes, way, low, context)
-    if share == 0.0 or below != below:
-        return below
+    if share == 0.0:
+        return float(below)
     above = decoded_at(engine, nodes, way, low + 1, context)
     return float(below + (above - below) * share)
 
@@ -99,29 +103,29 @@ def decoded(engine: Any, nodes: StepNodes, way: int, count: int, context: float)
 @merged
 def load_at(engine: Any, nodes: StepNodes, row: int, context: float, number: int) -> float:
     """One number of a load, of so many tokens by their node, between two contexts."""
-    axis, loads = nodes.contexts, nodes.loads[row]
+    axis, loads = nodes.before_chunks, nodes.loads[row]
     low = at(axis, context)
     share = (context - axis[low]) / (axis[low + 1] - axis[low])
     below = loads[low, number]
     if below != below:
-        return missing(engine, LOADS, row, low)
+        missing(engine, nodes, LOADS, row, low)
     if share == 0.0:
         return float(below)
     above = loads[low + 1, number]
     if above != above:
-        return missing(engine, LOADS, row, low + 1)
+        missing(engine, nodes, LOADS, row, low + 1)
     return float(below + (above - below) * share)
 
 
 @merged
 def load(engine: Any, nodes: StepNodes, tokens: int, context: int, number: int) -> float:
     """One number of what a chunk asks of the kernels over prompts."""
-    axis = nodes.counts
+    axis = nodes.chunks
     low = at(axis, tokens)
     share = (tokens - axis[low]) / (axis[low + 1] - axis[low])
     below = load_at(engine, nodes, low, context, number)
-    if share == 0.0 or below != below:
-        return below
+    if share == 0.0:
+        return float(below)
     above = load_at(engine, nodes, low + 1, context, number)
     return float(below + (above - below) * share)
 
@@ -156,12 +160,14 @@ def prompt_seconds(engine: Any, nodes: StepNodes, plan: Any, entries: Any, promp
     seconds = 0.0
     for number in range(len(nodes.kernels)):
         flops = num_bytes = rows = depth = 0.0
+        products = nodes.kernels[number, PRODUCTS]
         first = _LOAD * number
         for place in range(plan.entries):
             entry = entries[place]
             if entry.tokens == 1:
                 continue
-            flops += load(engine, nodes, entry.tokens, entry.context, first)
+            each = load(engine, nodes, entry.tokens, entry.context, first)
+            flops += each if products else each * entry.tokens
             num_bytes += load(engine, nodes, entry.tokens, entry.context, first + 1)
             rows += load(engine, nodes, entry.tokens, entry.context, first + 2)
             depth += load(engine, nodes, entry.tokens, entry.context, first + 3)
@@ -172,8 +178,8 @@ def prompt_seconds(engine: Any, nodes: StepNodes, plan: Any, entries: Any, promp
 @merged
 def by_counts(engine: Any, nodes: StepNodes, way: int, tokens: int, count: int) -> float:
     """Seconds of what depends on a step's tokens and its rows of logits."""
-    device = on_line(engine, nodes.counts, nodes.tokens[way], tokens, TOKENS)
-    return device + on_line(engine, nodes.counts, nodes.outputs[way], count, OUTPUTS)
+    device = on_line(engine, nodes, nodes.tokens[way], tokens, TOKENS)
+    return device + on_line(engine, nodes, nodes.outputs[way], count, OUTPUTS)
 
 
 @merged

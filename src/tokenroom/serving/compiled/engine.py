@@ -30,11 +30,13 @@ from tokenroom.serving.compiled.state import (
 )
 from tokenroom.serving.metrics import POINTS
 from tokenroom.serving.schedulers.vllm import VllmSchedulerConfig
-from tokenroom.serving.step_table import COUNTS, StepTable, place
+from tokenroom.serving.step_table import CHUNKS, COUNTS, StepTable, place
 
 _ROOM: Final = 1 << 15
 """Records and times between tokens that are kept before they are taken out."""
 _FEW: Final = 1024
+_WANTED: Final = 64
+"""Nodes of step times that are asked for at a time."""
 
 
 class CompiledEngine:
@@ -69,7 +71,7 @@ class CompiledEngine:
             state = loop.advance(self.core)
             engine = self.core.engine[0]
             if state == loop.WANTS_NODE:
-                self._fill_node()
+                self._fill_nodes()
                 continue
             if engine["gaps"] and state != loop.TELLS:
                 gaps(self.core.gaps[: engine["gaps"]])
@@ -129,19 +131,19 @@ class CompiledEngine:
             ),
         )
 
-    def _fill_node(self) -> None:
+    def _fill_nodes(self) -> None:
         engine, nodes, table = self.core.engine[0], self.core.nodes, self._table
-        row, column = int(engine["row"]), int(engine["column"])
-        kind = int(engine["missing"])
-        if kind == TOKENS:
-            nodes.tokens[:, row] = table.of_tokens(row)[:2]
-        elif kind == OUTPUTS:
-            nodes.outputs[:, row] = table.of_outputs(row)[:2]
-        elif kind == DECODING:
-            nodes.decoding[:, row, column] = table.of_decoding(row, column)[:2]
-        else:
-            loads = table.loads(row, column)
-            nodes.loads[row, column] = [number for load in loads for number in load]
+        for kind, row, column in set(map(tuple, nodes.wanted[: engine["wanted"]].tolist())):
+            if kind == TOKENS:
+                nodes.tokens[:, row] = table.of_tokens(row)[:2]
+            elif kind == OUTPUTS:
+                nodes.outputs[:, row] = table.of_outputs(row)[:2]
+            elif kind == DECODING:
+                nodes.decoding[:, row, column] = table.of_decoding(row, column)[:2]
+            else:
+                loads = table.loads(row, column)
+                nodes.loads[row, column] = [number for load in loads for number in load]
+        engine["wanted"] = 0
 
 
 def _core(config: VllmSchedulerConfig, table: StepTable, answers_awaited: bool) -> Core:
@@ -222,15 +224,20 @@ def _nodes(config: VllmSchedulerConfig, table: StepTable) -> StepNodes:
     counts = place(COUNTS, config.step_tokens)[0] + 2
     requests = place(COUNTS, config.max_num_seqs)[0] + 2
     contexts = place(table.contexts, config.max_model_len)[0] + 2
+    chunks = place(CHUNKS, config.step_tokens)[0] + 2
+    before = place(table.before_chunks, config.max_model_len)[0] + 2
     kernels = np.zeros((len(table.kernels), COEFFICIENTS))
     for row, kernel in zip(kernels, table.kernels, strict=True):
         row[:] = [*kernel.shares, kernel.times, *kernel[2:]]
     return StepNodes(
         counts=np.array(COUNTS, float),
         contexts=np.array(table.contexts, float),
+        chunks=np.array(CHUNKS, float),
+        before_chunks=np.array(table.before_chunks, float),
         tokens=empty(2, counts),
         outputs=empty(2, requests),
         decoding=empty(2, requests, contexts),
-        loads=empty(counts, contexts, 4 * len(table.kernels)),
+        loads=empty(chunks, before, 4 * len(table.kernels)),
         kernels=kernels,
+        wanted=np.zeros((_WANTED, 3), np.int64),
     )

@@ -12,7 +12,6 @@ from typing import Any
 from tokenroom.serving.compiled.blocks import (
     allocate,
     enlist,
-    enlist_own,
     find,
     release,
     touch,
@@ -103,9 +102,9 @@ def commit(core: Core, slot: int, computed: int) -> None:
     blocks = core.blocks
     for index in range(request.committed, computed // size):
         block = core.tables[request.seat, index]
-        blocks[block].name = block_name(request, core.names, size, index)
         if index < request.named_blocks:
-            enlist(engine, blocks, core.buckets, block)
+            name = block_name(request, core.names, size, index)
+            enlist(engine, blocks, core.buckets, block, name)
         else:
             blocks[block].kind = OWN
     request.committed = computed // size
@@ -123,12 +122,24 @@ def grow(core: Core, slot: int, room: int) -> None:
 
 
 @called
+def enlist_own(core: Core, slot: int) -> None:
+    """List the names that only a request itself looks for: it was preempted and comes back."""
+    engine, request, blocks = core.engine[0], core.live[slot], core.blocks
+    size = core.settings[0].block_tokens
+    for index in range(request.named_blocks, request.committed):
+        block = core.tables[request.seat, index]
+        if blocks[block].kind == OWN:
+            name = block_name(request, core.names, size, index)
+            enlist(engine, blocks, core.buckets, block, name)
+
+
+@called
 def free(core: Core, slot: int) -> None:
     """Take back the blocks of a request, and its seat."""
     engine, request = core.engine[0], core.live[slot]
     table = core.tables[request.seat]
     if request.status == PREEMPTED:
-        enlist_own(engine, core.blocks, core.buckets, table, request.blocks)
+        enlist_own(core, slot)
     release(engine, core.blocks, table, request.blocks)
     core.seats[engine.seats] = request.seat
     engine.seats += 1

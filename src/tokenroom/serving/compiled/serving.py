@@ -8,11 +8,19 @@ from typing import Any
 from tokenroom.serving.arrivals import Arrivals, OpenLoop
 from tokenroom.serving.compiled.engine import CompiledEngine
 from tokenroom.serving.compiled.figures import ArrayCollector
-from tokenroom.serving.compiled.sources import AwaitedSource, Delay, OpenSource, tables_of
+from tokenroom.serving.compiled.sources import (
+    AwaitedSource,
+    Delay,
+    OpenSource,
+    Source,
+    tables_of,
+)
+from tokenroom.serving.compiled.trace_tables import tables_of_trace
 from tokenroom.serving.metrics import LatencyLimits, ServingMetrics
 from tokenroom.serving.schedulers.vllm import VllmSchedulerConfig
 from tokenroom.serving.step_cost import StepCost
 from tokenroom.serving.step_table import StepTable
+from tokenroom.serving.workloads.trace import Trace
 
 
 class CompiledServing:
@@ -39,11 +47,13 @@ class CompiledServing:
         delay = Delay(*cost.delays())
         size = config.groups[0].block_tokens
         known = isinstance(arrivals, OpenLoop)
-        self._source = (
-            OpenSource(tables_of(arrivals, delay, size))
-            if known
-            else AwaitedSource(arrivals, delay, size)
-        )
+        self._source: Source
+        if isinstance(arrivals, OpenLoop) and isinstance(arrivals.requests, Trace):
+            self._source = OpenSource(tables_of_trace(arrivals.requests, delay, size))
+        elif known:
+            self._source = OpenSource(tables_of(arrivals, delay, size))
+        else:
+            self._source = AwaitedSource(arrivals, delay, size)
         self._engine = CompiledEngine(config, table, answers_awaited=not known)
         self._collector = ArrayCollector(limits)
 

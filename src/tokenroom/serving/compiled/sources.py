@@ -82,7 +82,7 @@ def entering(requests: Iterable[Request], delay: Delay, block_tokens: int) -> tu
                 block_tokens,
             )
         )
-        names += [name & _MASK for name in shared] if shared else ()
+        names += [name & MASK for name in shared] if shared else ()
     table = np.array(rows, ENTERING)
     delayed(table, delay)
     return table, np.array(names, np.uint64).view(np.int64)
@@ -95,7 +95,7 @@ def delayed(table: Any, delay: Delay) -> None:
     )
 
 
-_MASK: Final = 2**64 - 1
+MASK: Final = 2**64 - 1
 """Names are told apart by 64 bits."""
 
 

@@ -86,9 +86,7 @@ ENGINE: Final = np.dtype(
         ("coming", "i8"),  # requests of ``entering``
         ("ended", "i8"),  # records in ``ended``
         ("gaps", "i8"),  # entries in ``gaps``
-        ("missing", "i8"),  # kind of a node that is not computed yet
-        ("row", "i8"),
-        ("column", "i8"),
+        ("wanted", "i8"),  # entries in ``wanted``
         ("steps", "i8"),
         ("computed_tokens", "i8"),
         ("preemptions", "i8"),
@@ -211,20 +209,26 @@ class StepNodes(NamedTuple):
     Attributes:
         counts: Values of the nodes of counts.
         contexts: Those of contexts.
+        chunks: Those of tokens of a prompt's chunk.
+        before_chunks: Those of contexts before it.
         tokens: Seconds by tokens.
         outputs: Seconds by rows of logits.
         decoding: Seconds by decoding requests and context.
         loads: Four numbers for each kernel over prompts, by a chunk's tokens and context.
         kernels: Coefficients of those kernels.
+        wanted: Nodes that are not computed yet: their kind, row and column.
     """
 
     counts: Any
     contexts: Any
+    chunks: Any
+    before_chunks: Any
     tokens: Any
     outputs: Any
     decoding: Any
     loads: Any
     kernels: Any
+    wanted: Any
 
 
 class Core(NamedTuple):

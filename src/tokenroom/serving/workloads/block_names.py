@@ -8,7 +8,7 @@ the last full block).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 _MASK: Final = 2**60 - 1
@@ -33,16 +33,24 @@ def renamed_blocks(
         block_tokens: Tokens in a block of the deployment.
     """
     names: list[int] = []
-    chain = 0
-    for number, block in enumerate(ids):
-        # Traces say that an id stands for the blocks before it, too; chained anew it does.
-        chain = hash((chain, block)) & _MASK
+    for number, chain in enumerate(chained(ids)):
         start = number * trace_block_tokens
         end = min(start + trace_block_tokens, prompt_tokens)
         first_end = -(-(start + 1) // block_tokens) * block_tokens
         base = chain * trace_block_tokens - start - 1
         names.extend(range(base + first_end, base + end + 1, block_tokens))
     return tuple(names)
+
+
+def chained(ids: Sequence[int]) -> Iterator[int]:
+    """A number for each id of a request that stands for it and for all ids before it.
+
+    Traces say that an id does so by itself; chained anew it does.
+    """
+    chain = 0
+    for block in ids:
+        chain = hash((chain, block)) & _MASK
+        yield chain
 
 
 def owned_blocks(owner: int, first_token: int, tokens: int, block_tokens: int) -> list[int]:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
 from tokenroom.errors import WorkloadError, shown
 from tokenroom.serving.workloads.bad_rows import BadRows
@@ -51,10 +51,15 @@ def _delimiter(line: str) -> str:
     return max(_DELIMITERS, key=line.count)
 
 
-def csv_rows(
-    text: io.TextIOWrapper, bad: BadRows, asked: Columns | None, *, arrivals: bool = True
-) -> Iterator[Row]:
+class CsvRows:
     """The rows of a CSV file with a header.
+
+    Attributes:
+        plain: Rows hold a time and two lengths, and nothing else that is asked for.
+        numbered: Lines and what stands in them; the problem where that is no row of CSV. It may be
+            read from between two rows.
+        records: What reads a row field by field.
+        places: Where a row holds its time, its prompt's and its answer's length.
 
     Args:
         text: The file's content.
@@ -63,46 +68,85 @@ def csv_rows(
         arrivals: Whether arrival times are needed; without them every row arrives at 0.
 
     Raises:
-        WorkloadError: A column is missing; or a row cannot be read and is not left out.
+        WorkloadError: A column is missing.
     """
-    head, above = text.readline(), 1
-    while head and not head.strip():
-        head, above = text.readline(), above + 1
-    header = header_of(head, bad.name)
-    columns = find_columns(header, asked, name=bad.name, arrivals=arrivals)
-    records = Records(columns, arrivals=arrivals)
-    at = {field: header.index(column) for field, column in columns.names.items()}
-    time_at, in_at, out_at = at.get("arrival", 0), at["input"], at["output"]
-    plain = arrivals and "session" not in at and "priority" not in at
-    time: Callable[[str], float] | None = None
-    reader = csv.reader(text, delimiter=_delimiter(head))
+
+    __slots__ = ("_bad", "_header", "_most", "numbered", "places", "plain", "records")
+
+    def __init__(
+        self,
+        text: io.TextIOWrapper,
+        bad: BadRows,
+        asked: Columns | None,
+        *,
+        arrivals: bool = True,
+    ) -> None:
+        head, above = text.readline(), 1
+        while head and not head.strip():
+            head, above = text.readline(), above + 1
+        header = header_of(head, bad.name)
+        columns = find_columns(header, asked, name=bad.name, arrivals=arrivals)
+        at = {field: header.index(column) for field, column in columns.names.items()}
+        self._bad = bad
+        self._header = header
+        self._most = max(at.values())
+        self.records = Records(columns, arrivals=arrivals)
+        self.places = at.get("arrival", 0), at["input"], at["output"]
+        self.plain = arrivals and "session" not in at and "priority" not in at
+        self.numbered = _numbered(csv.reader(text, delimiter=_delimiter(head)), above, bad)
+
+    def __iter__(self) -> Iterator[Row]:
+        """The rows that have not been read.
+
+        Raises:
+            WorkloadError: A row cannot be read and is not left out.
+        """
+        yield from self.read(self.numbered)
+
+    def read(self, numbered: Iterable[tuple[int, list[str] | csv.Error]]) -> Iterator[Row]:
+        """Lines as rows.
+
+        Raises:
+            WorkloadError: A row cannot be read and is not left out.
+        """
+        time_at, in_at, out_at = self.places
+        time: Callable[[str], float] | None = None
+        for line, row in numbered:
+            if isinstance(row, csv.Error):
+                self._bad.refuse(line, "text", f"it is no row of CSV ({row})")
+                continue
+            if time is not None:  # the quick way, for millions of rows
+                try:
+                    yield (
+                        *(line, time(row[time_at]), int(row[in_at])),
+                        *(int(row[out_at]), None, 0, None),
+                    )
+                    continue
+                except (ValueError, IndexError):
+                    pass  # the careful way says what is wrong
+            if not any(value.strip() for value in row):
+                continue
+            if len(row) <= self._most:
+                sentence = f"it has {len(row)} columns where the header has {len(self._header)}"
+                self._bad.refuse(line, "missing", sentence)
+                continue
+            found = self.records.read(dict(zip(self._header, row, strict=False)), line, self._bad)
+            if found is not None:
+                yield found
+            times = self.records.times
+            time = times.read if self.plain and times is not None else None
+
+
+def _numbered(reader: Any, above: int, bad: BadRows) -> Iterator[tuple[int, list[str] | csv.Error]]:
+    """Rows with the lines that they end in; the problem in place of one that is no CSV."""
     with bad.until_damage(lambda: reader.line_num + above):
         while True:
             try:
                 for row in reader:
-                    line = reader.line_num + above
-                    if time is not None:  # the quick way, for millions of rows
-                        try:
-                            yield (
-                                *(line, time(row[time_at]), int(row[in_at])),
-                                *(int(row[out_at]), None, 0, None),
-                            )
-                            continue
-                        except (ValueError, IndexError):
-                            pass  # the careful way says what is wrong
-                    if not any(value.strip() for value in row):
-                        continue
-                    if len(row) <= max(at.values()):
-                        sentence = f"it has {len(row)} columns where the header has {len(header)}"
-                        bad.refuse(line, "missing", sentence)
-                        continue
-                    found = records.read(dict(zip(header, row, strict=False)), line, bad)
-                    if found is not None:
-                        yield found
-                    time = records.times.read if plain and records.times is not None else None
+                    yield reader.line_num + above, row
                 return
             except csv.Error as problem:
-                bad.refuse(reader.line_num + above, "text", f"it is no row of CSV ({problem})")
+                yield reader.line_num + above, problem
 
 
 def check_signature(name: str, kind: str, header: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from tokenroom.serving.request import Request
 from tokenroom.serving.workloads.bad_rows import BadRows
@@ -31,39 +31,51 @@ class Order:
         self.moved = 0
 
 
-def requests_of(
+class Begun(NamedTuple):
+    """Rows in order of which some have been given out.
+
+    Attributes:
+        held: Those that have not, in order.
+        started: Arrival of the first row, in seconds.
+        horizon: Arrival of the last one that was given out.
+    """
+
+    held: list[Row]
+    started: float
+    horizon: float
+
+
+def rows_in_order(
     rows: Iterable[Row],
     bad: BadRows,
     order: Order,
     *,
     trace_block_tokens: int | None,
-    block_tokens: int | None,
     window: int = SORTED_ROWS,
-) -> Iterator[Request]:
-    """Requests in order of arrival, counted from 0 and timed from the first one.
+    begun: Begun | None = None,
+) -> Iterator[Row]:
+    """Rows in order of arrival, timed from the first one.
 
     Args:
         rows: What a reader found, in the file's order.
         bad: Where impossible rows go.
         order: Where rows put in order are counted.
         trace_block_tokens: Tokens in a block that the rows' ids name.
-        block_tokens: Tokens in a block of the deployment.
         window: Rows held back to put them in order.
+        begun: What was read of them before, if some was given out.
 
     Raises:
         WorkloadError: A row is impossible, or earlier than a row more than a window before it, and
             bad rows are not left out.
     """
-    held: list[Row] = []
+    held: list[Row] = [] if begun is None else begun.held
     disorder = False
-    horizon = -MAX_SPAN_SECONDS * 100
-    latest = horizon
-    started = 0.0
-    count = 0
+    horizon = -MAX_SPAN_SECONDS * 100 if begun is None else begun.horizon
+    latest = held[-1][1] if held else horizon
+    started = 0.0 if begun is None else begun.started
     arrival_of = itemgetter(1)
 
-    def made(batch: list[Row]) -> Iterator[Request]:
-        nonlocal count
+    def timed(batch: list[Row]) -> Iterator[Row]:
         for line, arrival, prompt, output, session, priority, blocks in batch:
             seconds = arrival - started
             if seconds > MAX_SPAN_SECONDS:
@@ -75,26 +87,9 @@ def requests_of(
                     "arrival=NAME:ms)",
                 )
                 continue
-            names: tuple[int, ...] = ()
-            if blocks is not None and trace_block_tokens is not None:
-                names = renamed_blocks(
-                    blocks,
-                    prompt,
-                    trace_block_tokens=trace_block_tokens,
-                    block_tokens=block_tokens or trace_block_tokens,
-                )
-            yield Request(
-                id=count,
-                arrival_seconds=seconds,
-                prompt_tokens=prompt,
-                output_tokens=output,
-                priority=priority,
-                block_hashes=names,
-                session=session,
-            )
-            count += 1
+            yield line, seconds, prompt, output, session, priority, blocks
 
-    first = True
+    first = begun is None
     for row in rows:
         _, arrival, prompt, output, _, _, blocks = row
         if not (
@@ -120,11 +115,41 @@ def requests_of(
             ready = held[:window]
             del held[:window]
             horizon = ready[-1][1]
-            yield from made(ready)
+            yield from timed(ready)
     held.sort(key=arrival_of)
     if first and held:
         started = held[0][1]
-    yield from made(held)
+    yield from timed(held)
+
+
+def requests_of(
+    rows: Iterable[Row], *, trace_block_tokens: int | None, block_tokens: int | None
+) -> Iterator[Request]:
+    """Requests of rows in order, counted from 0.
+
+    Args:
+        rows: What :func:`rows_in_order` gives.
+        trace_block_tokens: Tokens in a block that the rows' ids name.
+        block_tokens: Tokens in a block of the deployment.
+    """
+    for count, (_, seconds, prompt, output, session, priority, blocks) in enumerate(rows):
+        names: tuple[int, ...] = ()
+        if blocks is not None and trace_block_tokens is not None:
+            names = renamed_blocks(
+                blocks,
+                prompt,
+                trace_block_tokens=trace_block_tokens,
+                block_tokens=block_tokens or trace_block_tokens,
+            )
+        yield Request(
+            id=count,
+            arrival_seconds=seconds,
+            prompt_tokens=prompt,
+            output_tokens=output,
+            priority=priority,
+            block_hashes=names,
+            session=session,
+        )
 
 
 def _fits(blocks: Sequence[int], prompt: int, trace_block_tokens: int | None) -> bool:

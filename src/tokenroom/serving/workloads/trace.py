@@ -6,16 +6,21 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tokenroom.errors import WorkloadError, shown
 from tokenroom.serving.request import Request
 from tokenroom.serving.workloads.bad_rows import BadRows
 from tokenroom.serving.workloads.columns import Columns
 from tokenroom.serving.workloads.opening import OpenedTrace
-from tokenroom.serving.workloads.rows import SORTED_ROWS, Order, Row, requests_of
+from tokenroom.serving.workloads.rows import SORTED_ROWS, Order, Row, requests_of, rows_in_order
+
+if TYPE_CHECKING:
+    from tokenroom.serving.workloads.delimited import CsvRows
 
 FORMATS: Final[Mapping[str, str]] = {
     "azure": "Azure LLM inference trace (CSV)",
@@ -159,43 +164,95 @@ class Trace:
         Raises:
             WorkloadError: A row is no request and ``skip_bad`` is not set; or none is one.
         """
-        self.bad = BadRows(self.path.name, skip=self.options.skip_bad)
-        self.order = Order()
+        return requests_of(
+            self.rows(),
+            trace_block_tokens=self.trace_block_tokens,
+            block_tokens=self.options.block_tokens,
+        )
+
+    def rows(self) -> Iterator[Row]:
+        """The same as rows, timed from the first one.
+
+        Raises:
+            WorkloadError: A row is no request and ``skip_bad`` is not set; or none is one.
+        """
+        self.begin()
         rows = self._rows(arrivals=True)
         if self.options.count_ids and self.trace_block_tokens is not None:
             self.ids = TracedIds()
             rows = self.ids.counted(rows)
         empty = True
-        for request in requests_of(
+        for row in rows_in_order(
             rows,
             self.bad,
             self.order,
             trace_block_tokens=self.trace_block_tokens,
-            block_tokens=self.options.block_tokens,
             window=self.options.window,
         ):
             empty = False
-            yield request
+            yield row
         if empty:
-            left_out = sum(self.bad.counts.values())
-            raise WorkloadError(
-                f"{self.path.name} has no request"
-                + (f"; all of its {left_out:,} rows were left out as bad" if left_out else "")
-                + "; give a trace with at least one"
-            )
+            self.refuse_nothing()
+
+    def begin(self) -> None:
+        """Count bad rows and rows put in order anew."""
+        self.bad = BadRows(self.path.name, skip=self.options.skip_bad)
+        self.order = Order()
+
+    def refuse_nothing(self) -> NoReturn:
+        """Say that no row is a request.
+
+        Raises:
+            WorkloadError: Always.
+        """
+        left_out = sum(self.bad.counts.values())
+        raise WorkloadError(
+            f"{self.path.name} has no request"
+            + (f"; all of its {left_out:,} rows were left out as bad" if left_out else "")
+            + "; give a trace with at least one"
+        )
 
     def lengths(self) -> Iterator[tuple[int, int]]:
         """Prompt and output tokens of each row, whether or not the trace has times."""
-        self.bad = BadRows(self.path.name, skip=self.options.skip_bad)
-        for request in requests_of(
-            self._rows(arrivals=False),
-            self.bad,
-            Order(),
-            trace_block_tokens=None,
-            block_tokens=None,
-            window=1,
-        ):
-            yield request.prompt_tokens, request.output_tokens
+        self.begin()
+        rows = self._rows(arrivals=False)
+        for row in rows_in_order(rows, self.bad, Order(), trace_block_tokens=None, window=1):
+            yield row[2], row[3]
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether it is text in columns."""
+        return self.format in ("azure", "burstgpt", "vidur", "csv")
+
+    @contextmanager
+    def csv(self, *, arrivals: bool = True) -> Iterator[CsvRows]:
+        """The rows of a file of columns, for as long as it is open.
+
+        Args:
+            arrivals: Whether arrival times are needed.
+
+        Raises:
+            WorkloadError: A column is missing, or it is a pipe that was read.
+        """
+        from tokenroom.serving.workloads.delimited import CsvRows
+
+        with self._text() as text:
+            yield CsvRows(text, self.bad, self.options.columns, arrivals=arrivals)
+
+    @contextmanager
+    def _text(self) -> Iterator[TextIOWrapper]:
+        if self._once and self._held is None:
+            raise WorkloadError(
+                f"{self.path} is a pipe, which can be read once; write its content to a file"
+            )
+        opened, self._held = self._held or OpenedTrace(self.path), None
+        self._opened = opened
+        try:
+            yield opened.text()
+        finally:
+            self._share = 1.0
+            self._opened = None
+            opened.close()
 
     def _rows(self, *, arrivals: bool) -> Iterator[Row]:
         columns = self.options.columns
@@ -210,30 +267,19 @@ class Trace:
                 self.path, self.bad, columns, arrivals=arrivals, progress=self._shared
             )
             return
-        if self._once and self._held is None:
-            raise WorkloadError(
-                f"{self.path} is a pipe, which can be read once; write its content to a file"
-            )
-        opened, self._held = self._held or OpenedTrace(self.path), None
-        self._opened = opened
-        try:
-            text = opened.text()
+        if self.is_csv:
+            with self.csv(arrivals=arrivals) as rows:
+                yield from rows
+            return
+        with self._text() as text:
             if self.format == "benchmark":
                 from tokenroom.serving.workloads.benchmark_runs import benchmark_rows
 
                 yield from benchmark_rows(text, self.bad, arrivals=arrivals)
-            elif self.format in ("azure", "burstgpt", "vidur", "csv"):
-                from tokenroom.serving.workloads.delimited import csv_rows
-
-                yield from csv_rows(text, self.bad, columns, arrivals=arrivals)
             else:
                 from tokenroom.serving.workloads.documents import json_rows
 
                 yield from json_rows(text, self.bad, self.format, columns, arrivals=arrivals)
-        finally:
-            self._share = 1.0
-            self._opened = None
-            opened.close()
 
     def _shared(self, share: float) -> None:
         self._share = share
