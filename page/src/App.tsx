@@ -158,7 +158,7 @@ export function App({ first }: { first: Question }) {
     fit
       ? `${fit.model.name}${question.weights ? ` (${question.weights})` : ""} · ${fit.hardware.count} × ${fit.hardware.name} · ${titles[fit.engine.name] ?? fit.engine.name} ${fit.engine.version} · ${tokens(question.input)} + ${tokens(question.output)} ${say("tokensUnit")} · ${whole(question.concurrency)} ${say("concurrency").toLowerCase()}`
       : "";
-  const pictures = () => picture("#growth-chart") ?? picture("#pareto-chart") ?? picture("#memory-bar");
+  const pictures = () => picture("#highway") ?? picture("#growth-chart") ?? picture("#pareto-chart") ?? picture("#memory-bar");
 
   return (
     <>
@@ -173,7 +173,7 @@ export function App({ first }: { first: Question }) {
           <Menu label={say("exportAs")} disabled={!fit || stale || speedStale || refusal !== ""}>
             {fit && (
               <>
-                <button type="button" onClick={() => download(fileName(fit, "json"), new Blob([JSON.stringify({ fit, speed }, null, 2)], { type: "application/json" }))}>{say("asJson")}</button>
+                <button type="button" onClick={() => download(fileName(fit, "json"), new Blob([JSON.stringify({ fit, speed, simulation: traffic.result?.served }, null, 2)], { type: "application/json" }))}>{say("asJson")}</button>
                 <button type="button" onClick={() => download(fileName(fit, "md"), new Blob([markdown(fit, speed, say, location.href)], { type: "text/markdown" }))}>{say("asMarkdown")}</button>
                 <button type="button" onClick={() => { const shown = pictures(); if (shown) download(fileName(fit, "svg"), new Blob([svgText(shown, caption())], { type: "image/svg+xml" })); }}>{say("asSvg")}</button>
                 <button type="button" onClick={async () => { const shown = pictures(); if (shown) download(fileName(fit, "png"), await png(shown, caption())); }}>{say("asPng")}</button>

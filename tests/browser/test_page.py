@@ -428,6 +428,24 @@ def test_nothing_runs_over_the_edge(visit: Visit) -> None:
         assert wide <= 0, name
 
 
+@pytest.mark.parametrize("visit", [{"viewport": {"width": 390, "height": 844}}], indirect=True)
+def test_a_phone_shows_changes_whole(visit: Visit) -> None:
+    page = visit.go(TOO_LARGE + "&tab=changes")
+    row = page.get_by_role("row", name="--tensor-parallel-size 4").first
+    expect(row).to_contain_text("more GPUs")
+    for cell in row.locator("td, th").all():
+        box = cell.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390
+    covered = page.evaluate(
+        """() => {
+            const region = document.querySelector(".scroll:has(.stacked)");
+            return region.scrollWidth > region.clientWidth;
+        }"""
+    )
+    assert not covered
+
+
 SERIOUS = {"serious", "critical"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -84,8 +85,14 @@ def test_it_is_played_paused_and_scrubbed(visit: Visit) -> None:
     moment.focus()
     page.keyboard.press("End")
     expect(page.locator(".told-moment")).to_contain_text("0 running, KV pool 0%")
+    cursor = page.locator("#usage-chart .cursor")
+    late = float(cursor.get_attribute("x1") or 0)
     page.keyboard.press("Home")
     assert second(page) == 0
+    assert float(cursor.get_attribute("x1") or 0) < late
+    page.get_by_role("button", name="中文").click()
+    visit.settled()
+    expect(page.locator(".traffic.stale")).to_have_count(0)
 
 
 def test_preempted_requests_leave_and_come_back(visit: Visit) -> None:
@@ -180,6 +187,19 @@ def test_what_is_described_by_hand_is_refused_in_a_sentence(visit: Visit) -> Non
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
+def test_the_picture_and_the_figures_are_exported(visit: Visit) -> None:
+    page = visit.go(CROWDED)
+    run(page)
+    found: dict[str, bytes] = {}
+    for name in ("JSON", "Picture (SVG)"):
+        page.get_by_role("button", name="Export").click()
+        with page.expect_download() as download:
+            page.get_by_role("button", name=name).click()
+        found[name] = Path(download.value.path()).read_bytes()
+    assert json.loads(found["JSON"])["simulation"]["requests"]["served"] == 120
+    assert b"KV pool" in found["Picture (SVG)"]
+
+
 def test_users_and_a_changed_deployment(visit: Visit) -> None:
     page = visit.go("?tab=traffic")
     page.get_by_label("Workload").select_option("users")
@@ -211,8 +231,7 @@ def test_less_motion_is_still_pictures(visit: Visit) -> None:
     page.wait_for_timeout(300)
     assert second(page) == 0
     expect(page.locator(".told-moment")).not_to_contain_text("0.0 s:")
-    faint = page.locator("path.request[opacity]:not([opacity='1'])")
-    assert faint.count() == 0
+    assert page.locator(".road g.request:is(.prefill, .decode)").count() == 0  # on their way
     page.get_by_role("button", name="Pause").click()
 
 

@@ -15,15 +15,18 @@ import type { Served } from "./simulation";
 const GLIDE = 0.35; // seconds on the screen that coming in and going out take
 const SHOWN_SECONDS = 25; // a run is played in about this time
 const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, 20000];
+const CURSOR_EVERY = 100; // ms: charts over time follow less closely than the picture
 const STILL_EVERY = 1000; // ms between pictures where less motion is wanted
 
 interface Props {
   served: Served;
   fit: Fit;
   say: Say;
+  /** Hears which moment is shown, a few times a second. */
+  onMoment: (seconds: number) => void;
 }
 
-export function Highway({ served, fit, say }: Props) {
+export function Highway({ served, fit, say, onMoment }: Props) {
   const scene = useMemo(() => sceneOf(served.playback), [served]);
   const peak = useMemo(() => fullest(scene), [scene]);
   const engines = served.pools.reduce((sum, pool) => sum + pool.copies * pool.replicas, 0);
@@ -33,6 +36,13 @@ export function Highway({ served, fit, say }: Props) {
   const still = useStill();
   const player = usePlayer(scene.seconds, peak, speed, still);
   useEffect(() => setSpeed(usual), [scene]);
+  const heard = useRef(0);
+  useEffect(() => {
+    const now = performance.now();
+    if (player.playing && now - heard.current < CURSOR_EVERY) return;
+    heard.current = now;
+    onMoment(player.seconds);
+  }, [player.seconds, player.playing]);
   const moment = momentOf(scene, player.seconds, still ? 0 : GLIDE * speed);
   const layout = useMemo(() => layoutOf(width, fit, scene.crowd), [width, fit, scene]);
   const parking = useMemo(() => width > 0 && parkingOf(scene, served.scheduler.kv_pool_tokens * engines, layout.cells.count), [scene, served, layout]);
@@ -218,8 +228,11 @@ function Picture({ layout, parking, moment, fit, engines, say, told }: PicturePr
         return <Mark key={waiting.id} name={waiting.preempted ? "preempted" : "queued"} x={at.x} y={at.y} size={queue.size} />;
       })}
       {more > 0 && <text x={queue.more.x} y={queue.more.y}>{`+${whole(more)}`}</text>}
-      {blocks.map((block) => (
-        <Parked key={block.id} block={block} layout={layout} parking={parking} seconds={moment.seconds} />
+      {parkedBy(blocks, layout, parking, moment.seconds).map(([name, outline]) => (
+        <path key={name} class={`request ${name}`} d={outline} />
+      ))}
+      {blocks.filter((block) => block.entered < 1 || block.leaves).map((block) => (
+        <Moving key={block.id} block={block} layout={layout} parking={parking} />
       ))}
     </svg>
   );
@@ -249,34 +262,49 @@ function Sign({ box, lines }: { box: Place; lines: string[] }) {
   );
 }
 
-interface ParkedProps {
+/** Requests in the pool that look alike, as one outline: hundreds of them move many times a second. */
+function parkedBy(blocks: Block[], layout: Layout, parking: Parking, seconds: number): [string, string][] {
+  const outlines = new Map<string, string[]>();
+  for (const block of blocks) {
+    if (block.leaves) continue;
+    const name = `${block.kind} tint-${block.id % 4}${block.preempted ? " again" : ""}`;
+    const lot = parking.lots.get(lotName(block.id, block.since));
+    const found = outlines.get(name) ?? [];
+    found.push(outline(block, lot, layout, parking.cellTokens, seconds));
+    outlines.set(name, found);
+  }
+  return [...outlines].map(([name, parts]) => [name, parts.join("")]);
+}
+
+interface MovingProps {
   block: Block;
   layout: Layout;
   parking: Parking;
-  seconds: number;
 }
 
 const FLYING = 9;
 
-/** A request in the pool: its cells, the last one as full as it is; and on its way in or out. */
-function Parked({ block, layout, parking, seconds }: ParkedProps) {
+/** A request on its way in or out. */
+function Moving({ block, layout, parking }: MovingProps) {
   const lot = parking.lots.get(lotName(block.id, block.since));
   const home = layout.cells.at(lot?.cells[0] ?? 0);
   const { from, exit } = layout;
-  if (block.leaves) {
-    const share = eased(block.left);
-    const target = block.leaves === "preempted" ? from : { x: exit.horizontal ? exit.at : home.x, y: exit.horizontal ? home.y : exit.at };
-    const at = { x: home.x + (target.x - home.x) * share, y: home.y + (target.y - home.y) * share };
-    return <Mark name={block.leaves === "preempted" ? "preempted" : block.kind} {...at} size={FLYING} opacity={block.leaves === "done" ? 1 - share : 1} />;
+  if (!block.leaves) {
+    const share = eased(block.entered);
+    return <Mark name="prefill" x={from.x + (home.x - from.x) * share} y={from.y + (home.y - from.y) * share} size={FLYING} />;
   }
-  const share = eased(block.entered);
+  const share = eased(block.left);
+  const preempted = block.leaves === "preempted";
+  const away = exit.horizontal ? { x: exit.at, y: home.y } : { x: home.x, y: exit.at };
+  const target = preempted ? from : away;
   return (
-    <>
-      <path class={`request ${block.kind} tint-${block.id % 4}${block.preempted ? " again" : ""}`} d={outline(block, lot, layout, parking.cellTokens, seconds)} opacity={share}>
-        <title>{`#${block.id}: ${whole(block.tokens)}`}</title>
-      </path>
-      {share < 1 && <Mark name="prefill" x={from.x + (home.x - from.x) * share} y={from.y + (home.y - from.y) * share} size={FLYING} />}
-    </>
+    <Mark
+      name={preempted ? "preempted" : block.kind}
+      x={home.x + (target.x - home.x) * share}
+      y={home.y + (target.y - home.y) * share}
+      size={FLYING}
+      opacity={preempted ? 1 : 1 - share}
+    />
   );
 }
 

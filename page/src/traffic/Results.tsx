@@ -1,6 +1,7 @@
 // What became of a workload: the verdict, figures, distributions, and the run over time.
 
 import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
 import type { Fit } from "../api";
 import { Figure } from "../Figures";
 import { clock, percent, rough, seconds, whole } from "../format";
@@ -18,14 +19,15 @@ interface Props {
 const told = (value: number | null): string => (value === null ? "—" : seconds(value));
 
 export function Results({ served, fit, say }: Props) {
+  const [now, setNow] = useState(0);
   return (
     <>
       <Verdict served={served} say={say} />
       <Headline served={served} say={say} />
-      <Highway served={served} fit={fit} say={say} />
+      <Highway served={served} fit={fit} say={say} onMoment={setNow} />
       <div class="charts">
-        <UsageOverTime served={served} say={say} />
-        <RequestsOverTime served={served} say={say} />
+        <UsageOverTime served={served} say={say} now={now} />
+        <RequestsOverTime served={served} say={say} now={now} />
         <Latencies served={served} say={say} />
         <LatencyTable served={served} say={say} />
       </div>

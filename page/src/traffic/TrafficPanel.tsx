@@ -50,7 +50,7 @@ export function TrafficPanel({ question, fit, say, traffic, trace, onTrace, onCh
   const { answer } = useAnswer("workloads", () => fetched<{ workloads: Preset[] }>("workloads"), { unreachable: say("unreachable") });
   const presets = answer?.workloads ?? [];
   const body = simulateBody(question, trace);
-  const key = JSON.stringify(body);
+  const key = JSON.stringify({ ...body, language: null }); // the figures are the same in any
   const { result, running, progress, refusal } = traffic;
   const starts = fit.verdict !== "does_not_fit";
   const run = () => {

@@ -15,6 +15,11 @@ interface Props {
   say: Say;
 }
 
+interface TimedProps extends Props {
+  /** The moment that the moving picture shows. */
+  now: number;
+}
+
 const BOTTOM = HEIGHT - MARGIN.bottom;
 const PIXELS = 3; // of a column
 
@@ -25,7 +30,7 @@ function unitOf(end: number): { size: number; word: "inSeconds" | "inMinutes" | 
 }
 
 /** What all charts over time have in common. */
-function useTime(served: Served, say: Say) {
+function useTime(served: Served, say: Say, now: number) {
   const { frames } = served.playback;
   const end = frames.at(-1)?.[0] ?? 0;
   const [place, width] = useWidth();
@@ -35,11 +40,12 @@ function useTime(served: Served, say: Say) {
   const x = scaleLinear([0, end / size || 1], [MARGIN.left, width - MARGIN.right]);
   const at = (column: Column) => x((column.seconds - end / columns.length / 2) / size);
   const axis = { width, x, xTicks: x.ticks(ticksFor(width)), xShown: rough, xLabel: say(word) };
-  return { place, columns, at, axis };
+  const cursor = <line class="cursor" x1={x(now / size)} x2={x(now / size)} y1={MARGIN.top} y2={BOTTOM} />;
+  return { place, columns, at, axis, cursor };
 }
 
-export function UsageOverTime({ served, say }: Props) {
-  const { place, columns, at, axis } = useTime(served, say);
+export function UsageOverTime({ served, say, now }: TimedProps) {
+  const { place, columns, at, axis, cursor } = useTime(served, say, now);
   const y = scaleLinear([0, 1], [BOTTOM, MARGIN.top]);
   const held = area<Column>().x(at).y0(BOTTOM).y1((column) => y(column.usage)).curve(curveStepAfter);
   return (
@@ -47,14 +53,15 @@ export function UsageOverTime({ served, say }: Props) {
       {axis.width > 0 && (
         <Chart id="usage-chart" title={say("kvOverTime")} {...axis} y={y} yTicks={[0, 0.25, 0.5, 0.75, 1]} yShown={percent} yLabel={say("kvOverTime")}>
           <path class="seg-kv" d={held(columns) ?? ""} />
+          {cursor}
         </Chart>
       )}
     </div>
   );
 }
 
-export function RequestsOverTime({ served, say }: Props) {
-  const { place, columns, at, axis } = useTime(served, say);
+export function RequestsOverTime({ served, say, now }: TimedProps) {
+  const { place, columns, at, axis, cursor } = useTime(served, say, now);
   const top = max(columns, (column) => Math.max(column.running, column.waiting)) ?? 1;
   const y = scaleLinear([0, Math.max(1, top) * 1.08], [BOTTOM, MARGIN.top]).nice();
   const curve = (of: "running" | "waiting") =>
@@ -65,6 +72,7 @@ export function RequestsOverTime({ served, say }: Props) {
         <Chart id="requests-chart" title={`${say("running")}, ${say("waiting")}`} {...axis} y={y} yTicks={y.ticks(5)} yShown={rough} yLabel={`${say("requestsUnit")}: ── ${say("running")}, ┄┄ ${say("waiting")}`}>
           <path class="curve" d={curve("running")} />
           <path class="curve dashed" d={curve("waiting")} />
+          {cursor}
         </Chart>
       )}
     </div>
