@@ -243,6 +243,7 @@ const WORDS = {
   state_preempted: ["sent out again (preempted)", "被抢占，移出"],
   state_prefill: ["its prompt is computed", "正在计算输入"],
   state_decode: ["its answer grows; area: its KV", "输出增长中；面积即其 KV"],
+  state_again: ["came back", "移出后返回"],
   sentOut: ["sent out", "被移出"],
   leftOut: ["Requests not drawn, only counted:", "未画出、仅计数的请求："],
   poolFullest: ["The KV pool is fullest at", "KV 池最满时"],

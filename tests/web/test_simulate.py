@@ -187,6 +187,7 @@ def test_bad_rows_are_left_out_where_that_is_asked(client: TestClient) -> None:
 @pytest.mark.parametrize(
     "asked",
     [
+        {"engine": "sglang"},
         {"engine": "tensorrt-llm"},
         {"engine": "llama.cpp", "weights": "q8_0"},
         {"engine": "transformers"},

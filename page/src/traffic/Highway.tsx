@@ -77,7 +77,7 @@ export function Highway({ served, fit, say, onMoment }: Props) {
       </div>
       <p class="told-moment number">{told}</p>
       <ul class="keys">
-        {(["queued", "preempted", "prefill", "decode"] as const).map((name) => (
+        {(["queued", "preempted", "prefill", "decode", "again"] as const).map((name) => (
           <li key={name}>
             <svg width="12" height="12" aria-hidden="true">
               <Mark name={name} x={0.5} y={0.5} size={11} />
@@ -329,7 +329,7 @@ function outline(block: Block, lot: Lot | undefined, layout: Layout, cellTokens:
 const eased = (share: number): number => 1 - (1 - share) ** 3;
 
 interface MarkProps {
-  name: "queued" | "preempted" | "prefill" | "decode";
+  name: "queued" | "preempted" | "prefill" | "decode" | "again";
   x: number;
   y: number;
   size: number;
