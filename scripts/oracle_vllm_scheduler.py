@@ -9,7 +9,8 @@ nothing of it is needed to run the tests. From the repository root, with ``src``
     python scripts/oracle_vllm_scheduler.py compare KIND SEED COUNT
 
 ``record`` runs the workloads of a file anew, ``random`` appends drawn ones to it, ``compare`` runs
-drawn ones through both schedulers and prints where they part. KIND is ``plain`` or ``drafts``.
+drawn ones through both schedulers and prints where they part. KIND is ``plain``, ``drafts`` or
+``stages`` (of a pipeline).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import random
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,8 +37,17 @@ os.environ.update(
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "serving"))
 
 import torch
-from scheduler_scenarios import Scenario, Steps, checksum, kept, read, replay, write
-from vllm.config import SpeculativeConfig
+from scheduler_scenarios import (
+    Scenario,
+    Steps,
+    checksum,
+    kept,
+    read,
+    replay,
+    under_way,
+    write,
+)
+from vllm.config import SpeculativeConfig, VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
@@ -129,6 +140,9 @@ class Engine:
             ("long_prefill_token_threshold_adaptive", False),
         ):
             setattr(scheduling, name, config.get(name, default))
+        stages = config.get("stages", 1)
+        vllm_config.parallel_config.pipeline_parallel_size = stages
+        VllmConfig.use_v2_model_runner = property(lambda _: config.get("staggers", False))
         drafts = config.get("drafts")
         vllm_config.speculative_config = None if drafts is None else self._drafting(drafts)
         vllm_config.model_config.max_model_len = config["max_model_len"]
@@ -160,6 +174,7 @@ class Engine:
             hash_block_size=hash_block_size,
             log_stats=True,
         )
+        assert stages == 1 or vllm_config.max_concurrent_batches == under_way(config)
         return scheduler, hash_block_size
 
     def _drafting(self, drafts: dict[str, Any]) -> SpeculativeConfig:
@@ -205,7 +220,7 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
     scheduler._preempt_request = noting
     added: set[int] = set()
     answered = [0] * len(rows)
-    behind = None
+    behind: deque[Any] = deque()
     while True:
         step = len(steps.rows) + 1
         for index, row in enumerate(rows):
@@ -235,13 +250,19 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
         for index in aborted:
             scheduler.finish_requests(str(index), RequestStatus.FINISHED_ABORTED)
         unfinished = scheduler.has_unfinished_requests()
-        if not unfinished and step >= steps.last_event and behind is None:
+        if not unfinished and step >= steps.last_event and not behind:
             return steps.rows
         preempted.clear()
         output = scheduler.schedule()
         ids = list(output.num_scheduled_tokens)
         cached = output.scheduled_cached_reqs
         resumed = set(cached.resumed_req_ids)
+        # The second model runner is told of those that run again as if they were new.
+        again = {
+            one.req_id
+            for one in output.scheduled_new_reqs
+            if scheduler.requests[one.req_id].num_preemptions
+        }
         running, waiting = scheduler.get_request_counts()
         decided = [pool.get_num_free_blocks(), running, waiting]
         tables = checksum(
@@ -258,10 +279,8 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
             name: len(tokens) for name, tokens in output.scheduled_spec_decode_tokens.items()
         }
         of_step = output, emits, {name: 0 if name in fresh else n for name, n in drafted.items()}
-        if config["async_scheduling"]:
-            behind, due = of_step, behind
-        else:
-            due = of_step
+        behind.append(of_step)
+        due = behind.popleft() if len(behind) == under_way(config) else None
         before = list(scheduler.requests)
         if due is not None:
             returned, due_emits, due_drafts = due
@@ -300,12 +319,21 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
             scheduled=[[int(name), output.num_scheduled_tokens[name]] for name in ids],
             drafted=[[int(name), tokens] for name, tokens in drafted.items()],
             admitted=[
-                [int(one.req_id), one.num_computed_tokens] for one in output.scheduled_new_reqs
+                [int(one.req_id), one.num_computed_tokens]
+                for one in output.scheduled_new_reqs
+                if one.req_id not in again
             ],
             resumed=[
-                [int(name), cached.num_computed_tokens[at]]
-                for at, name in enumerate(cached.req_ids)
-                if name in resumed
+                *(
+                    [int(name), cached.num_computed_tokens[at]]
+                    for at, name in enumerate(cached.req_ids)
+                    if name in resumed
+                ),
+                *(
+                    [int(one.req_id), one.num_computed_tokens]
+                    for one in output.scheduled_new_reqs
+                    if one.req_id in again
+                ),
             ],
             preempted=list(preempted),
             finished=sorted(int(name) for name in before if name not in scheduler.requests),
@@ -316,8 +344,8 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
         )
         if not more:
             return steps.rows
-        if behind is not None and not ids and not scheduler.has_unfinished_requests():
-            behind = None
+        if not ids and not scheduler.has_unfinished_requests():
+            behind.clear()
 
 
 def drawn(seed: int) -> Scenario:
@@ -459,7 +487,20 @@ def drawn_with_drafts(seed: int) -> Scenario:
     return scenario
 
 
-_DRAWN = {"plain": drawn, "drafts": drawn_with_drafts}
+def drawn_with_stages(seed: int) -> Scenario:
+    """The same over stages of a pipeline, with several steps under way."""
+    scenario = drawn(seed)
+    config, draw = scenario["config"], random.Random(f"stages {seed}")
+    scenario["name"] = f"stages {seed}"
+    if any("mamba" in kind for kind, _, _ in config["groups"]):
+        config["groups"] = [["full", config["groups"][0][1], None]]
+        config["prefix_cache_retention_interval"] = 0
+    config["stages"] = draw.choice((2, 2, 3, 4))
+    config["staggers"] = config["async_scheduling"]
+    return scenario
+
+
+_DRAWN = {"plain": drawn, "drafts": drawn_with_drafts, "stages": drawn_with_stages}
 
 
 def _compare(engine: Engine, draw: Callable[[int], Scenario], seeds: range) -> int:

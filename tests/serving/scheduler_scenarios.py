@@ -14,13 +14,15 @@ rows of
 - ``tables``: a checksum of the block tables of the scheduled requests and of the free queue.
 
 Step t: requests of that arrival step are added, those of that abort step end, the step is
-decided, and its tokens return; under asynchronous scheduling those of the step before return.
+decided, and its tokens return; under asynchronous scheduling those of the step before return, and
+over several ``stages`` those of as many steps before as are under way.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,8 +30,10 @@ from zlib import crc32
 
 from tokenroom.serving.kv_group import Kind, KvGroup
 from tokenroom.serving.request import Request
+from tokenroom.serving.scheduler import StepPlan
 from tokenroom.serving.schedulers.vllm import VllmDrafts, VllmScheduler, VllmSchedulerConfig
 from tokenroom.serving.schedulers.vllm_drafting import DraftingScheduler
+from tokenroom.serving.schedulers.vllm_pipeline import VllmPipelineConfig, VllmPipelineScheduler
 from tokenroom.serving.sequence import Sequence
 
 STUCK_AFTER = 4
@@ -58,7 +62,15 @@ def config_of(scenario: Scenario) -> VllmSchedulerConfig:
     if (drafts := config.pop("drafts", None)) is not None:
         reread = tuple(drafts["reread_groups"])
         config["drafts"] = VllmDrafts(**{**drafts, "reread_groups": reread})
-    return VllmSchedulerConfig(groups=groups, **config)
+    kind = VllmPipelineConfig if "stages" in config else VllmSchedulerConfig
+    return kind(groups=groups, **config)
+
+
+def under_way(config: dict[str, Any]) -> int:
+    """Steps that are decided and not done when the oldest of them returns."""
+    if "stages" in config:
+        return int(config["stages"] + config["staggers"])
+    return 2 if config["async_scheduling"] else 1
 
 
 def kept(row: list[Any], tokens: int) -> int:
@@ -69,6 +81,8 @@ def kept(row: list[Any], tokens: int) -> int:
 
 def scheduler_of(scenario: Scenario) -> VllmScheduler:
     config, rows = config_of(scenario), scenario["requests"]
+    if isinstance(config, VllmPipelineConfig):
+        return VllmPipelineScheduler(config)
     if config.drafts is None:
         return VllmScheduler(config)
     return DraftingScheduler(config, lambda request, tokens: kept(rows[request.id], tokens))
@@ -101,7 +115,7 @@ def replay(scenario: Scenario) -> list[dict[str, Any]]:
     rows = scenario["requests"]
     steps = Steps(rows)
     sequences: dict[int, Sequence] = {}
-    behind = None
+    behind: deque[StepPlan] = deque()
     while True:
         step = len(steps.rows) + 1
         for index, (arrival, _, prompt, output, priority, hashes, *_) in enumerate(rows):
@@ -123,7 +137,7 @@ def replay(scenario: Scenario) -> list[dict[str, Any]]:
         ]
         for index in aborted:
             scheduler.abort(sequences[index])
-        if not scheduler.unfinished and step >= steps.last_event and behind is None:
+        if not scheduler.unfinished and step >= steps.last_event and not behind:
             return steps.rows
         plan = scheduler.schedule()
         decided = [config.num_blocks - 1 - plan.used_blocks, plan.num_running, plan.num_waiting]
@@ -131,10 +145,8 @@ def replay(scenario: Scenario) -> list[dict[str, Any]]:
             [sequence.blocks for sequence in plan.sequences],
             list(scheduler.kv.pool.free_blocks()),
         )
-        if config.async_scheduling:
-            behind, due = plan, behind
-        else:
-            due = plan
+        behind.append(plan)
+        due = behind.popleft() if len(behind) == under_way(scenario["config"]) else None
         finished = scheduler.complete(due) if due is not None else []
         more = steps.add(
             scheduled=[
@@ -157,8 +169,8 @@ def replay(scenario: Scenario) -> list[dict[str, Any]]:
         )
         if not more:
             return steps.rows
-        if behind is not None and not plan.sequences and not scheduler.unfinished:
-            behind = None
+        if not plan.sequences and not scheduler.unfinished:
+            behind.clear()
 
 
 def _hit(plan: Any, sequence: Sequence) -> list[int]:

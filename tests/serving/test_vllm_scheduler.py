@@ -43,6 +43,11 @@ def test_recorded_workloads_cross_what_schedulers_do() -> None:
     assert sum(len(step.get("aborted", ())) for step in steps) > 50
     assert sum(hit for step in steps for _, hit in step.get("admitted", ())) > 10_000
     assert sum(hit for step in steps for _, hit in step.get("resumed", ())) > 8_000
+    stages = [scenario for scenario in read(RECORDED) if "stages" in scenario["config"]]
+    of_stages = [step for scenario in stages for step in scenario["steps"]]
+    assert sum(len(step.get("preempted", ())) for step in of_stages) > 300
+    assert {scenario["config"]["stages"] for scenario in stages} == {2, 3, 4}
+    assert {scenario["config"]["staggers"] for scenario in stages} == {True, False}
     drafts = [scenario for scenario in read(RECORDED) if "drafts" in scenario["config"]]
     of_drafts = [step for scenario in drafts for step in scenario["steps"]]
     assert sum(len(step.get("preempted", ())) for step in of_drafts) > 50

@@ -16,7 +16,7 @@ from tokenroom.serving.record import RequestRecord
 FIELDS: Final = (
     *("id", "session", "arrival_seconds", "scheduled_seconds", "first_token_seconds"),
     *("finish_seconds", "prompt_tokens", "output_tokens", "cached_tokens", "preemptions"),
-    *("refused", "ttft_seconds", "tpot_seconds", "e2e_seconds"),
+    *("refused", "replica", "ttft_seconds", "tpot_seconds", "e2e_seconds"),
 )
 """Columns, or keys, of a record; a refused request has no times but its arrival."""
 

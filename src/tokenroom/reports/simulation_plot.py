@@ -86,7 +86,8 @@ def plot_simulation(
 ) -> Language:
     """Draw a GPU's memory, requests and latencies; returns the language of the labels.
 
-    Memory and requests are means over stretches of time, idle time included.
+    Memory and requests are means over stretches of time, idle time included; of several engines,
+    of one of them.
 
     Raises:
         TokenroomError: matplotlib is missing, the suffix is unknown or the file cannot be written.
@@ -134,7 +135,7 @@ def _over_time(done: Simulation, column: str) -> list[float]:
     for at, point in enumerate(points):
         after = points[at + 1].start_seconds if at + 1 < len(points) else _end(point)
         span = after - point.start_seconds
-        share = min(1.0, point.seconds / span) if span > 0 else 1.0
+        share = min(1.0, point.seconds / span / done.engines) if span > 0 else 1.0
         found.append(getattr(point, column) * share)
     return found + found[-1:]
 

@@ -15,8 +15,9 @@ from typing import IO, Any, Final
 from tokenroom.errors import TokenroomError, shown
 from tokenroom.serving.record import RequestRecord, StepRecord
 
-_ENGINE: Final = 1
-_REQUESTS: Final = 2
+_REQUESTS: Final = 1
+_FIRST_SERVER: Final = 2
+_LANES: Final = 1000  # rows of a rank: more than a pipeline has stages
 
 
 @contextmanager
@@ -42,23 +43,31 @@ def timeline_file(path: Path) -> Iterator[TimelineWriter]:
 class TimelineWriter:
     """Events of a run, written as they happen."""
 
-    __slots__ = ("_counts", "_file", "_separator")
+    __slots__ = ("_counts", "_file", "_lanes", "_separator", "_servers")
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
         self._separator = "\n"
-        self._counts: dict[str, int] = {}
-        for process, name in ((_ENGINE, "engine"), (_REQUESTS, "requests")):
-            self._write({"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}})
+        self._counts: dict[tuple[int, str], int] = {}
+        self._lanes: dict[tuple[int, int], list[float]] = {}
+        self._servers: set[int] = set()
+        self._name(_REQUESTS, "requests")
+
+    def _name(self, process: int, name: str) -> None:
+        self._write({"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}})
 
     def step(self, step: StepRecord) -> None:
         """Write a step, and the counts that it changed."""
+        server = _FIRST_SERVER + step.replica
+        if server not in self._servers:
+            self._servers.add(server)
+            self._name(server, "engine" if not step.replica else f"engine {step.replica + 1}")
         start = _microseconds(step.start_seconds)
         self._write(
             {
                 "ph": "X",
-                "pid": _ENGINE,
-                "tid": 1,
+                "pid": server,
+                "tid": self._lane(step),
                 "name": "step",
                 "ts": start,
                 "dur": round(_microseconds(step.end_seconds) - start, 3),
@@ -67,11 +76,19 @@ class TimelineWriter:
         )
         for name in ("running", "waiting", "used_blocks"):
             count = getattr(step, name)
-            if self._counts.get(name) != count:
-                self._counts[name] = count
+            of_rank = name if not step.rank else f"{name} of rank {step.rank}"
+            if self._counts.get((server, of_rank)) != count:
+                self._counts[server, of_rank] = count
                 self._write(
-                    {"ph": "C", "pid": _ENGINE, "name": name, "ts": start, "args": {name: count}}
+                    {"ph": "C", "pid": server, "name": of_rank, "ts": start, "args": {name: count}}
                 )
+
+    def _lane(self, step: StepRecord) -> int:
+        """The row of a step: each rank has rows of its own, as many as its steps overlap."""
+        ends = self._lanes.setdefault((step.replica, step.rank), [])
+        lane = next((at for at, end in enumerate(ends) if end <= step.start_seconds), len(ends))
+        ends[lane : lane + 1] = [step.end_seconds]
+        return 1 + step.rank * _LANES + lane
 
     def request(self, record: RequestRecord) -> None:
         """Write a request that has ended: its wait, its prompt and its answer."""

@@ -69,6 +69,11 @@ class PoolOutcome:
         return None if price is None else self.gpu_hours * price
 
     @property
+    def engines(self) -> int:
+        """Engines that were there at most at a time."""
+        return self.most_replicas * self.pool.copies.count
+
+    @property
     def busy_share(self) -> float:
         """Share of the time of its engines in which they ran steps."""
         held = self.held_seconds * self.pool.copies.count
@@ -119,6 +124,11 @@ class Simulation:
         for pool in self.pools:
             counts.update(pool.refusals)
         return counts
+
+    @property
+    def engines(self) -> int:
+        """Engines that were there at most at a time."""
+        return sum(pool.engines for pool in self.pools)
 
     @property
     def is_fleet(self) -> bool:
@@ -401,8 +411,8 @@ class Run:
         pools = self._outcomes(metrics)
         behind = None
         if self._open:
-            engines = sum(pool.most_replicas * pool.pool.copies.count for pool in pools)
-            behind = _falls_behind(metrics.timeline, come.last_seconds, come.requests / engines)
+            share = come.requests / sum(pool.engines for pool in pools)
+            behind = _falls_behind(metrics.timeline, come.last_seconds, share)
         return Simulation(
             pools=pools,
             metrics=metrics,

@@ -406,8 +406,12 @@ class VllmScheduler:
 
     def _schedule_waiting(self, plan: StepPlan, budget: int, threshold: int) -> None:
         config, kv, waiting, running = self.config, self.kv, self.waiting, self.running
+        aside = []
         while budget and waiting and len(running) < config.max_num_seqs:
             sequence = waiting.first()
+            if sequence.in_flight:  # preempted in a pipeline, where tokens of it are still to come
+                aside.append(waiting.pop())
+                continue
             hit = kv.longest_hit(sequence)
             new = sequence.tokens - hit.tokens
             if threshold and new > threshold:
@@ -423,6 +427,8 @@ class VllmScheduler:
             if not self._let_in(plan, sequence, new, hit):
                 break
             budget -= new
+        for sequence in reversed(aside):
+            waiting.put_back(sequence)
 
     def _let_in(self, plan: StepPlan, sequence: Sequence, new: int, hit: Hit) -> bool:
         """Give the request that is next its blocks and so many tokens, if there are blocks."""

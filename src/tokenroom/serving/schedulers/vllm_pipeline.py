@@ -65,16 +65,6 @@ class VllmPipelineScheduler(VllmScheduler):
             waits = self._decisions < self._from.get(sequence, 0)
         return sequence.computed if waits else super()._end_of_step(sequence, budget, threshold)
 
-    def _schedule_waiting(self, plan: StepPlan, budget: int, threshold: int) -> None:
-        """Let requests in; those that lost their blocks, when nothing of them is under way."""
-        aside = []
-        while self.waiting and self.waiting.first().in_flight:
-            aside.append(self.waiting.pop())
-        if self.waiting:
-            super()._schedule_waiting(plan, budget, threshold)
-        for sequence in reversed(aside):
-            self.waiting.put_back(sequence)
-
     def _note_scheduled(self, plan: StepPlan) -> None:
         silent = set(plan.silent)
         for sequence, tokens in zip(plan.sequences, plan.tokens, strict=True):
