@@ -21,6 +21,8 @@ from tokenroom.serving.schedulers.tensorrt_llm_config import (
 )
 from tokenroom.serving.sequence import Sequence, Status
 
+_NONE: list[int] = []
+
 
 class TensorRtLlmScheduler:
     """Which requests compute how many tokens in each step.
@@ -40,6 +42,7 @@ class TensorRtLlmScheduler:
     __slots__ = (
         "_added",
         "_names_given",
+        "_running",
         "active",
         "blocks",
         "config",
@@ -55,7 +58,7 @@ class TensorRtLlmScheduler:
         self.waiting = FcfsQueue()
         self.queried_tokens = 0
         self.hit_tokens = 0
-        self._names_given = self._added = 0
+        self._names_given = self._added = self._running = 0
 
     @property
     def unfinished(self) -> int:
@@ -100,6 +103,7 @@ class TensorRtLlmScheduler:
             return
         assert isinstance(sequence, TensorRtLlmSequence)
         if sequence in self.active:
+            self._running -= sequence.status is Status.RUNNING
             self.active.remove(sequence)
             self.blocks.free(sequence)
         else:
@@ -128,17 +132,13 @@ class TensorRtLlmScheduler:
         begins = set(new)
         for sequence, chunk in prompts:
             self._compute_chunk(plan, sequence, chunk, first=sequence in begins)
-        for sequence in decoding:
-            self.blocks.add_token(sequence)
-            plan.sequences.append(sequence)
-            plan.tokens.append(1)
-            plan.contexts.append(sequence.computed)
-            sequence.computed += 1
-        for sequence, tokens in zip(plan.sequences, plan.tokens, strict=True):
-            sequence.in_flight += tokens
+        plan.sequences += decoding
+        plan.tokens += [1] * len(decoding)
+        plan.contexts += [sequence.computed for sequence in decoding]
+        self.blocks.add_tokens(decoding)
         plan.used_blocks = self.config.num_blocks - self.blocks.tree.num_free
-        plan.num_running = sum(sequence.status is Status.RUNNING for sequence in active)
-        plan.num_waiting = self.unfinished - plan.num_running
+        plan.num_running = self._running
+        plan.num_waiting = self.unfinished - self._running
         return plan
 
     def _compute_chunk(
@@ -160,6 +160,7 @@ class TensorRtLlmScheduler:
             else:
                 plan.resumed.append(sequence)
             sequence.status = Status.RUNNING
+            self._running += 1
         start = sequence.computed
         end = min(start + chunk, sequence.prefill_end)
         plan.sequences.append(sequence)
@@ -167,25 +168,22 @@ class TensorRtLlmScheduler:
         plan.contexts.append(start)
         if end < sequence.prefill_end:
             plan.silent.append(sequence)
+        sequence.decodes = end == sequence.prefill_end
         sequence.computed = end
 
     # Who may run: the capacity scheduler.
 
     def _fitting_to_the_end(self) -> list[TensorRtLlmSequence]:
         """Requests whose blocks up to their last tokens are to be had (``GuaranteedNoEvict``)."""
-        config, blocks = self.config, self.blocks
-        available = blocks.tree.num_free
-        fitting: list[TensorRtLlmSequence] = []
-        pending: list[TensorRtLlmSequence] = []
-        for sequence in self.active:
-            if sequence.blocks[0] and sequence.decodes:
-                fitting.append(sequence)
-                available -= blocks.remaining(sequence)
-            else:
-                pending.append(sequence)
-        static = config.capacity_scheduler_policy is CapacityPolicy.STATIC_BATCH
-        if not pending or (static and fitting):
+        blocks = self.blocks
+        pending = [sequence for sequence in self.active if not sequence.decodes]
+        if not pending:
+            return self.active
+        fitting = [sequence for sequence in self.active if sequence.decodes]
+        static = self.config.capacity_scheduler_policy is CapacityPolicy.STATIC_BATCH
+        if static and fitting:
             return fitting
+        available = blocks.tree.num_free - sum(map(blocks.remaining, fitting))
         coming = None if static else self._blocks_to_come()
         for sequence in pending:
             held = self._reuse_credit(sequence, coming)
@@ -210,7 +208,7 @@ class TensorRtLlmScheduler:
         index, end = 0, len(active)
         while index < end:
             sequence = active[index]
-            held = self._reuse_credit(sequence, coming)
+            held = _NONE if sequence.decodes else self._reuse_credit(sequence, coming)
             if held is None:
                 index += 1
                 continue
@@ -232,6 +230,7 @@ class TensorRtLlmScheduler:
             paused = active[victim]
             paused.status = Status.PREEMPTED
             paused.preemptions += 1
+            self._running -= 1
             plan.preempted.append(paused)
             end = victim
         return fitting
@@ -243,7 +242,7 @@ class TensorRtLlmScheduler:
             return None
         coming = set()
         for sequence in self.active:
-            if sequence.blocks[0] and not sequence.decodes:
+            if not sequence.decodes and sequence.blocks[0]:
                 new = self.blocks.reuse(sequence).first_new
                 if new is not None:
                     coming.add(new)
@@ -286,7 +285,7 @@ class TensorRtLlmScheduler:
         budget = config.max_num_tokens
         whole = True
         for sequence in fitting:
-            if sequence.blocks[0] and sequence.decodes:
+            if sequence.decodes:
                 if sequence.computed + 1 >= sequence.last_tokens:
                     continue  # its last token is on its way (GENERATION_TO_COMPLETE)
                 if not budget:
@@ -360,14 +359,18 @@ class TensorRtLlmScheduler:
         """Take in the tokens of a step; gives what it finished, in the order of fetching."""
         silent = set(plan.silent)
         finished = False
-        for sequence, tokens in zip(plan.sequences, plan.tokens, strict=True):
-            sequence.in_flight -= tokens
-            if not sequence.ended and sequence not in silent:
-                sequence.tokens += 1
-                finished = finished or sequence.tokens >= sequence.last_tokens
+        for sequence in plan.sequences:
+            if silent and sequence in silent:
+                continue
+            if sequence.status is not Status.ABORTED:
+                tokens = sequence.tokens = sequence.tokens + 1
+                if tokens >= sequence.last_tokens:
+                    finished = True
         for sequence, context in zip(plan.sequences, plan.contexts, strict=True):
             assert isinstance(sequence, TensorRtLlmSequence)
-            if sequence.status is Status.RUNNING and context < sequence.prefill_end:
+            if context >= sequence.prefill_end:
+                break  # prompts come first
+            if sequence.status is Status.RUNNING:
                 computed = min(sequence.computed, sequence.prefill_end, sequence.tokens - 1)
                 self.blocks.store(sequence, computed)
         if not finished:
@@ -376,6 +379,7 @@ class TensorRtLlmScheduler:
         for one in self.active:
             if one.tokens >= one.last_tokens:
                 self.blocks.free(one)
+                self._running -= one.status is Status.RUNNING
                 one.status = Status.FINISHED
                 ended.append(one)
         self.active = [one for one in self.active if not one.ended]

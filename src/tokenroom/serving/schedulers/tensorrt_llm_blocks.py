@@ -21,19 +21,16 @@ class TensorRtLlmSequence(Sequence):
     Attributes:
         prefill_end: Tokens that are computed as a prompt: those it had when it was let in.
         reusable_tokens: What the capacity scheduler expects it to find in the cache.
+        decodes: All of its prompt is computed, or scheduled to be.
     """
 
-    __slots__ = ("prefill_end", "reusable_tokens")
+    __slots__ = ("decodes", "prefill_end", "reusable_tokens")
 
     def __init__(self, request: Request, max_seq_len: int, order: int, own_name: int) -> None:
         super().__init__(request, max_seq_len, 1, order, own_name)
         self.prefill_end = self.tokens
         self.reusable_tokens = 0
-
-    @property
-    def decodes(self) -> bool:
-        """Whether its prompt is computed, or scheduled to be."""
-        return self.computed >= self.prefill_end
+        self.decodes = False
 
 
 class Reuse(NamedTuple):
@@ -82,9 +79,7 @@ class TensorRtLlmBlocks:
         """Blocks that its next step takes, reuse aside (``getNeededBlocksOneStep``)."""
         if not sequence.blocks[0]:
             return -(-sequence.tokens // self._size)
-        if not sequence.decodes:
-            return 0
-        return -(-(sequence.computed + 1) // self._size) - -(-sequence.computed // self._size)
+        return int(sequence.decodes and sequence.computed % self._size == 0)
 
     def reuse(self, sequence: Sequence) -> Reuse:
         """What a request that has no block would find, and whose blocks those are.
@@ -140,10 +135,13 @@ class TensorRtLlmBlocks:
         missing = -(-sequence.prefill_end // self._size) - len(sequence.blocks[0])
         sequence.blocks[0] += self.tree.allocate(missing)
 
-    def add_token(self, sequence: Sequence) -> None:
-        """Give it the place of its next token (``addToken``)."""
-        if sequence.computed % self._size == 0:
-            sequence.blocks[0] += self.tree.allocate(1)
+    def add_tokens(self, sequences: list[TensorRtLlmSequence]) -> None:
+        """Give each the place of its next token (``addToken``)."""
+        size, allocate = self._size, self.tree.allocate
+        for sequence in sequences:
+            if sequence.computed % size == 0:
+                sequence.blocks[0] += allocate(1)
+            sequence.computed += 1
 
     def store(self, sequence: Sequence, tokens: int) -> None:
         """Let blocks that so many computed tokens fill be found by others."""
@@ -156,3 +154,4 @@ class TensorRtLlmBlocks:
         self.tree.release(reversed(sequence.blocks[0]))
         sequence.blocks[0] = []
         sequence.computed = 0
+        sequence.decodes = False
