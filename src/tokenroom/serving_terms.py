@@ -259,7 +259,7 @@ def _sglang_overlaps(result: FitResult) -> bool:
 
 
 def _tensorrt_llm(result: FitResult, input_tokens: int) -> Terms:
-    budget = _value(result, "max_num_tokens")
+    budget, built = _value(result, "max_num_tokens"), result.deployment.resolved.build is not None
     if input_tokens > budget and not _value(result, "enable_chunked_prefill"):
         raise DeploymentError(
             f"input_tokens is {input_tokens:,}; TensorRT-LLM refuses prompts beyond max_num_tokens "
@@ -275,8 +275,11 @@ def _tensorrt_llm(result: FitResult, input_tokens: int) -> Terms:
         replicas=1,
         token_budget=budget,
         kv_dtype=_cache(result),
-        cuda_graphs=True,
-        asynchronous=True,
+        # built engines replay graphs only where told to (``cuda_graph_mode``), and never prepare a
+        # step while one runs (``enable_trt_overlap`` "doesn't have any effect on the runtime";
+        # triton-inference-server/tensorrtllm_backend at f70899bb, docs/model_config.md)
+        cuda_graphs=not built,
+        asynchronous=not built,
     )
 
 

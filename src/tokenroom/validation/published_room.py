@@ -52,16 +52,7 @@ class PublishedRooms:
         None where the row states no version whose rules are known, or the engine would not start by
         them, so that something of how it was run is not known.
         """
-        if row.engine not in _BUDGETS:
-            return None
-        tokens = (load.input_tokens or 1) + (load.output_tokens or 1)
-        key = (
-            *(row.engine, row.engine_version, spec.name, load.precision, accelerator.key),
-            *(run.layout, run.kv_dtype, run.token_budget, run.memory_share, tokens),
-        )
-        if key not in self._fits:
-            self._fits[key] = _fitted(row, run, spec, accelerator, tokens)
-        found = self._fits[key]
+        found = self.deployment_of(row, load, run, spec, accelerator)
         if found is None:
             return None
         mean = tokens_held(
@@ -71,6 +62,26 @@ class PublishedRooms:
         )
         held = replace(found, request_tokens=mean).requests_held
         return held // run.layout.data_parallel_size or None
+
+    def deployment_of(
+        self,
+        row: Row,
+        load: MeasuredLoad,
+        run: Circumstances,
+        spec: ModelSpec,
+        accelerator: Accelerator,
+    ) -> FitResult | None:
+        """The fit of a row's deployment; None as for :meth:`requests_held`."""
+        if row.engine not in _BUDGETS:
+            return None
+        tokens = (load.input_tokens or 1) + (load.output_tokens or 1)
+        key = (
+            *(row.engine, row.engine_version, spec.name, load.precision, accelerator.key),
+            *(run.layout, run.kv_dtype, run.token_budget, run.memory_share, tokens),
+        )
+        if key not in self._fits:
+            self._fits[key] = _fitted(row, run, spec, accelerator, tokens)
+        return self._fits[key]
 
 
 def _fitted(

@@ -23,7 +23,12 @@ from tokenroom.performance.replica import Replica
 from tokenroom.performance.work import Layout
 from tokenroom.serving_speed import Range, ServingSpeed, speed_of
 from tokenroom.serving_terms import check_engine
-from tokenroom.validation.circumstances import circumstances, llama_cpp_build, model_name
+from tokenroom.validation.circumstances import (
+    Circumstances,
+    circumstances,
+    llama_cpp_build,
+    model_name,
+)
 from tokenroom.validation.commands import engine_version
 from tokenroom.validation.hardware_bounds import beats_hardware
 from tokenroom.validation.measured_load import MeasuredLoad
@@ -95,29 +100,13 @@ class SpeedPredictor:
         Raises:
             TokenroomError: It cannot be told; the sentence says why.
         """
-        row, load = found.row, found.load
-        if row.engine == UNNAMED:
-            raise RowError("the row names no engine")
-        row = replace(row, engine=re.sub(r"\s*\([^()]*\)$", "", row.engine))
-        if row.engine not in ENGINES:
-            raise RowError(
-                f"the speed of engine {row.engine} is not modelled; it may be {', '.join(ENGINES)}"
-            )
-        name = model_name(row)
-        if name is None:
-            raise RowError("the row names no model")
-        accelerator = self._predictor.accelerator_of(row)
-        spec = self._spec(name, load.precision, row.engine)
+        load = found.load
+        row, spec, accelerator = self._served(found)
         quantities = {compared_as(item.name) for item in found.observed}
         if quantities <= {PREFILL, DECODE}:
             return _benched(row, load, spec, accelerator)
-        if load.input_tokens is None or load.output_tokens is None:
-            raise RowError("the row states no lengths of prompt and answer (isl, osl)")
-        if not load.input_tokens or not load.output_tokens:
-            raise RowError("its prompt or answer (isl, osl) is of 0 tokens")
-        if load.concurrency is None and load.request_rate is None:
-            raise RowError("the row states neither concurrency nor a request_rate")
-        run = circumstances(row) if not row.flags and row.command is None else None
+        _check_load(load)
+        run = _run_of(row)
         if run is None:
             return self._as_configured(row, load, spec, accelerator)
         observed = {compared_as(item.name): item.value for item in found.observed}
@@ -137,6 +126,44 @@ class SpeedPredictor:
             accelerators=run.layout.accelerators,
             values=told_by(load, values),
         )
+
+    def deployment_of(self, found: Measurement) -> FitResult:
+        """The deployment that served a load, by its source or by the engine's own settings.
+
+        Raises:
+            TokenroomError: It cannot be told; the sentence says why.
+        """
+        load = found.load
+        row, spec, accelerator = self._served(found)
+        _check_load(load)
+        check_engine(row.engine)
+        run = _run_of(row)
+        if run is None:
+            return self._fit(row, load, spec, accelerator)
+        result = self._rooms.deployment_of(row, load, run, spec, accelerator)
+        if result is None:
+            raise RowError("how its server was set is not known in full")
+        return result
+
+    def _served(self, found: Measurement) -> tuple[Row, ModelSpec, Accelerator]:
+        """A row with its engine's own name, its model and its kind of GPU.
+
+        Raises:
+            TokenroomError: It does not say, or one of them is not known.
+        """
+        row = found.row
+        if row.engine == UNNAMED:
+            raise RowError("the row names no engine")
+        row = replace(row, engine=re.sub(r"\s*\([^()]*\)$", "", row.engine))
+        if row.engine not in ENGINES:
+            raise RowError(
+                f"the speed of engine {row.engine} is not modelled; it may be {', '.join(ENGINES)}"
+            )
+        name = model_name(row)
+        if name is None:
+            raise RowError("the row names no model")
+        accelerator = self._predictor.accelerator_of(row)
+        return row, self._spec(name, found.load.precision, row.engine), accelerator
 
     def _spec(self, name: str, precision: str | None, engine: str) -> ModelSpec:
         key = (name, precision, engine)
@@ -214,6 +241,25 @@ class SpeedPredictor:
             kv=load.kv_dtype,
             **{name: size for name, size in sizes.items() if size is not None},
         )
+
+
+def _run_of(row: Row) -> Circumstances | None:
+    """How its source says that a row was run; None where it says by flags, or only its fields."""
+    return circumstances(row) if not row.flags and row.command is None else None
+
+
+def _check_load(load: MeasuredLoad) -> None:
+    """Refuse a load that does not say what was sent.
+
+    Raises:
+        RowError: It does not.
+    """
+    if load.input_tokens is None or load.output_tokens is None:
+        raise RowError("the row states no lengths of prompt and answer (isl, osl)")
+    if not load.input_tokens or not load.output_tokens:
+        raise RowError("its prompt or answer (isl, osl) is of 0 tokens")
+    if load.concurrency is None and load.request_rate is None:
+        raise RowError("the row states neither concurrency nor a request_rate")
 
 
 def _with_clients(result: FitResult, load: MeasuredLoad, clients: int | None) -> ServingSpeed:
