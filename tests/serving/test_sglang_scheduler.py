@@ -111,3 +111,49 @@ def test_a_step_that_the_pool_has_no_room_for_ends_the_run_in_one_sentence() -> 
     cache = SglangScheduler(config()).cache
     with pytest.raises(Exception, match="a step needs 1025 tokens of the pool and 1024 are left"):
         cache.take(1025)
+
+
+@pytest.mark.parametrize("page", [1, 16])
+@pytest.mark.parametrize("overlap", [True, False])
+def test_every_token_of_the_pool_has_one_owner(page: int, overlap: bool) -> None:
+    scheduler = SglangScheduler(
+        config(
+            max_total_num_tokens=1024,
+            page_size=page,
+            max_running_requests=12,
+            chunked_prefill_size=128,
+            overlap_schedule=overlap,
+            schedule_conservativeness=0.05,
+            ignore_eos=False,
+        )
+    )
+    cache, tree = scheduler.cache, scheduler.cache.tree
+    sequences = [
+        scheduler.add(
+            Request(
+                id=index,
+                arrival_seconds=0,
+                prompt_tokens=40 + 17 * index % 150,
+                output_tokens=20 + 31 * index % 120,
+                block_hashes=tuple(range(index % 4)),
+            )
+        )
+        for index in range(40)
+    ]
+    behind, retracted = None, 0
+    while scheduler.unfinished or behind is not None:
+        plan = scheduler.schedule()
+        retracted += len(plan.preempted)
+        runs = list(tree.nodes())
+        assert sum(run.end - run.start for run in runs if run.locks) == tree.protected_tokens
+        assert sum(run.end - run.start for run in runs if not run.locks) == tree.evictable_tokens
+        owned = sum(cache.pages(one.allocated) - one.protected for one in sequences)
+        cached = tree.protected_tokens + tree.evictable_tokens
+        assert cache.free_tokens + cached + owned == 1024
+        assert len({id(one) for one in plan.sequences}) == len(plan.sequences) <= 12
+        behind, due = (plan if plan.sequences else None, behind) if overlap else (None, plan)
+        if due is not None:
+            scheduler.complete(due)
+    assert retracted
+    assert [one.answered for one in sequences] == [20 + 31 * index % 120 for index in range(40)]
+    assert scheduler.used_tokens == 0
