@@ -143,7 +143,10 @@ def test_a_run_is_watched_and_cancelled(visit: Visit) -> None:
     events = page.request.get(f"{job}/events")  # which end with the job
     assert "event: cancelled" in events.text()
     expect(running).to_have_count(0)
+    page.get_by_role("tab", name="Growth").click()
+    page.get_by_role("tab", name="Traffic").click()
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
+    expect(running).to_have_count(0)
 
 
 def test_a_trace_is_chosen_or_dropped(visit: Visit, tmp_path: Path) -> None:

@@ -58,6 +58,10 @@ export function TrafficPanel({ question, fit, say, traffic, trace, onTrace, onCh
     onChange({ run: "yes" });
     traffic.start(body, key, fit);
   };
+  const cancel = () => {
+    traffic.cancel();
+    if (!result) onChange({ run: "" });
+  };
   useEffect(() => {
     if (question.run && !result && !running && !refusal && starts) run(); // a link to a run
   }, [starts]);
@@ -66,7 +70,7 @@ export function TrafficPanel({ question, fit, say, traffic, trace, onTrace, onCh
       <WorkloadForm question={question} presets={presets} say={say} trace={trace} onTrace={onTrace} onChange={onChange} onRun={run} />
       <div class="run-row">
         {running ? (
-          <button type="button" onClick={traffic.cancel}>{say("cancel")}</button>
+          <button type="button" onClick={cancel}>{say("cancel")}</button>
         ) : (
           <button type="button" class="primary" disabled={!body || !starts} onClick={run}>{say("runIt")}</button>
         )}

@@ -93,9 +93,14 @@ export function simulated(body: unknown, onProgress: (progress: Progress) => voi
 }
 
 async function onServer(body: unknown, onProgress: (progress: Progress) => void, signal: AbortSignal): Promise<Answer> {
-  const { id } = await ask<Job>("simulate", body, signal);
+  const { id } = await ask<Job>("simulate", body); // not given up: its id is needed to end the job
   const address = `v1/jobs/${id}`;
-  signal.addEventListener("abort", () => fetch(address, { method: "DELETE", keepalive: true }).catch(() => undefined));
+  const end = () => fetch(address, { method: "DELETE", keepalive: true }).catch(() => undefined);
+  if (signal.aborted) {
+    end();
+    throw signal.reason;
+  }
+  signal.addEventListener("abort", end);
   const ended = await watched(`${address}/events`, onProgress, signal);
   if (ended.state !== "done") throw new Refusal(ended.error ?? ended.state);
   const response = await fetch(`${address}/result`, { signal });
