@@ -61,6 +61,7 @@ oracle-vllm-scheduler:
 	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_scheduler.py compare plain 1000 2000
 	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_scheduler.py compare drafts 1000 2000
 	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_scheduler.py compare stages 1000 1000
+	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_scheduler.py compare offload 1000 2000
 
 oracle-tensorrt-llm-scheduler:
 	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_tensorrt_llm_scheduler.py \

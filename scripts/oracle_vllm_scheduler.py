@@ -9,13 +9,14 @@ nothing of it is needed to run the tests. From the repository root, with ``src``
     python scripts/oracle_vllm_scheduler.py compare KIND SEED COUNT
 
 ``record`` runs the workloads of a file anew, ``random`` appends drawn ones to it, ``compare`` runs
-drawn ones through both schedulers and prints where they part. KIND is ``plain``, ``drafts`` or
-``stages`` (of a pipeline).
+drawn ones through both schedulers and prints where they part. KIND is ``plain``, ``drafts``,
+``stages`` (of a pipeline) or ``offload`` (to the host's memory).
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import random
 import sys
@@ -38,6 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "servi
 
 import torch
 from scheduler_scenarios import (
+    Host,
     Scenario,
     Steps,
     checksum,
@@ -47,7 +49,8 @@ from scheduler_scenarios import (
     under_way,
     write,
 )
-from vllm.config import SpeculativeConfig, VllmConfig
+from vllm.config import KVTransferConfig, SpeculativeConfig, VllmConfig
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
@@ -67,7 +70,7 @@ from vllm.v1.kv_cache_interface import (
     MambaSpec,
     SlidingWindowSpec,
 )
-from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
@@ -104,6 +107,27 @@ def _spec(kind: str, size: int, window: int | None) -> KVCacheSpec:
     if kind == "chunked_local":
         return ChunkedLocalAttentionSpec(**common, attention_chunk_size=window)
     return FullAttentionSpec(**common)
+
+
+def _offloading(offload: dict[str, Any]) -> KVTransferConfig:
+    """The native connector with room for so many chunks, each of which takes a page here."""
+    return KVTransferConfig(
+        kv_connector="OffloadingConnector",
+        kv_role="kv_both",
+        engine_id="0",
+        kv_connector_extra_config={
+            "cpu_bytes_to_use": offload["chunks"] * mmap.PAGESIZE,
+            "blocks_per_chunk": offload["blocks_per_chunk"],
+            "offload_prompt_only": offload["prompts_only"],
+        },
+    )
+
+
+class Ended(dict[str, None]):
+    """Ids of requests that ended, in that order: vLLM's own set has none that stays the same."""
+
+    def add(self, name: str) -> None:
+        self[name] = None
 
 
 class Engine:
@@ -144,6 +168,8 @@ class Engine:
         vllm_config.parallel_config.pipeline_parallel_size = stages
         VllmConfig.use_v2_model_runner = property(lambda _: config.get("staggers", False))
         drafts = config.get("drafts")
+        offload = config.get("offload")
+        vllm_config.kv_transfer_config = None if offload is None else _offloading(offload)
         vllm_config.speculative_config = None if drafts is None else self._drafting(drafts)
         vllm_config.model_config.max_model_len = config["max_model_len"]
         cache.block_size = config["groups"][0][1]
@@ -218,7 +244,12 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
         preempt(request, *args, **named)
 
     scheduler._preempt_request = noting
+    offload = config.get("offload")
+    loading: dict[int, str] = {}
+    host = Host(offload["durations"] if offload else [0])
+    scheduler.finished_req_ids = Ended()
     added: set[int] = set()
+    ended_early: set[str] = set()  # some stay known until what is read for them has come
     answered = [0] * len(rows)
     behind: deque[Any] = deque()
     while True:
@@ -247,13 +278,16 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
             for index, row in enumerate(rows)
             if row[1] == step and str(index) in scheduler.requests
         ]
+        ended_early.update(map(str, aborted))
         for index in aborted:
             scheduler.finish_requests(str(index), RequestStatus.FINISHED_ABORTED)
-        unfinished = scheduler.has_unfinished_requests()
+        unfinished = scheduler.has_requests() if offload else scheduler.has_unfinished_requests()
         if not unfinished and step >= steps.last_event and not behind:
             return steps.rows
         preempted.clear()
         output = scheduler.schedule()
+        scheduler.finished_req_ids = Ended()
+        meta = output.kv_connector_metadata
         ids = list(output.num_scheduled_tokens)
         cached = output.scheduled_cached_reqs
         resumed = set(cached.resumed_req_ids)
@@ -300,6 +334,21 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
                     )
                 else:
                     sampled.append([])
+            moved: list[int] = []
+            connector_output = None
+            if (moves := returned.kv_connector_metadata) is not None:
+                loaded = {job: entry.req_id for job, entry in moves.load_jobs.items()}
+                loading.update(loaded)
+                moved = host.step(
+                    list(moves.load_jobs), list(moves.store_jobs), sorted(moves.jobs_to_flush)
+                )
+                worker = OffloadingWorkerMetadata()
+                for job in moved:
+                    worker.mark_completed(job)
+                connector_output = KVConnectorOutput(
+                    finished_recving={loading.pop(job) for job in moved if job in loading},
+                    kv_connector_worker_meta=worker if moved else None,
+                )
             scheduler.update_from_output(
                 returned,
                 ModelRunnerOutput(
@@ -309,6 +358,7 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
                     logprobs=None,
                     prompt_logprobs_dict={},
                     pooler_output=[],
+                    kv_connector_output=connector_output,
                 ),
             )
             if "drafts" in config and not config["async_scheduling"]:
@@ -318,6 +368,10 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
         more = steps.add(
             scheduled=[[int(name), output.num_scheduled_tokens[name]] for name in ids],
             drafted=[[int(name), tokens] for name, tokens in drafted.items()],
+            loads=_moves(meta.load_jobs, "dst_spec") if meta else [],
+            stores=_moves(meta.store_jobs, "src_spec") if meta else [],
+            awaited=sorted(meta.jobs_to_flush) if meta else [],
+            moved=sorted(moved) if due is not None else [],
             admitted=[
                 [int(one.req_id), one.num_computed_tokens]
                 for one in output.scheduled_new_reqs
@@ -336,16 +390,26 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
                 ),
             ],
             preempted=list(preempted),
-            finished=sorted(int(name) for name in before if name not in scheduler.requests),
+            finished=sorted(
+                int(name)
+                for name in before
+                if name not in scheduler.requests and name not in ended_early
+            ),
             aborted=aborted,
             decided=decided,
             returned=[pool.get_num_free_blocks(), running, waiting],
             tables=tables,
+            moving=offload is not None
+            and (scheduler.connector.has_pending_push_work() or bool(scheduler.finished_req_ids)),
         )
         if not more:
             return steps.rows
-        if not ids and not scheduler.has_unfinished_requests():
+        if not ids and not scheduler.has_unfinished_requests() and offload is None:
             behind.clear()
+
+
+def _moves(jobs: dict[int, Any], side: str) -> list[list[int]]:
+    return [[job, len(getattr(entry, side).block_ids)] for job, entry in jobs.items()]
 
 
 def drawn(seed: int) -> Scenario:
@@ -500,7 +564,34 @@ def drawn_with_stages(seed: int) -> Scenario:
     return scenario
 
 
-_DRAWN = {"plain": drawn, "drafts": drawn_with_drafts, "stages": drawn_with_stages}
+def drawn_with_offload(seed: int) -> Scenario:
+    """The same of full attention with so many chunks in the host's memory, which take a while."""
+    scenario = drawn(seed)
+    config, draw = scenario["config"], random.Random(f"offload {seed}")
+    scenario["name"] = f"offload {seed}"
+    groups = config["groups"] = [["full", config["groups"][-1][1], None]]
+    config["enable_prefix_caching"] = True
+    config["prefix_cache_retention_interval"] = 0
+    if draw.random() < 0.7:  # a pool that soon forgets
+        on_gpu = -(-config["max_model_len"] // groups[0][1])
+        config["num_blocks"] = 2 + int(on_gpu * draw.choice((1.05, 1.5)))
+    per_chunk = draw.choice((1, 1, 1, 2, 3))
+    of_one = -(-config["max_model_len"] // (groups[0][1] * per_chunk))
+    config["offload"] = {
+        "chunks": max(1, int(of_one * draw.choice((0.5, 1, 3, 10, 100)))),
+        "blocks_per_chunk": per_chunk,
+        "prompts_only": draw.random() < 0.5,
+        "durations": [draw.choice((0, 1, 2, 5)) for _ in range(draw.choice((1, 7)))],
+    }
+    return scenario
+
+
+_DRAWN = {
+    "plain": drawn,
+    "drafts": drawn_with_drafts,
+    "stages": drawn_with_stages,
+    "offload": drawn_with_offload,
+}
 
 
 def _compare(engine: Engine, draw: Callable[[int], Scenario], seeds: range) -> int:

@@ -6,6 +6,8 @@ them are kept, in a list that is read by the tokens a request has, over and over
 rows of
 
 - ``scheduled``: id and tokens of each scheduled request, in the scheduler's order,
+- ``loads`` and ``stores``: number and blocks of each transfer from and to the host,
+- ``awaited`` and ``moved``: transfers that had to end before the step, and that ended by its end,
 - ``drafted``: id and drafted tokens among those,
 - ``admitted`` and ``resumed``: id and tokens found in the cache,
 - ``preempted``, ``finished`` and ``aborted``: ids,
@@ -33,6 +35,7 @@ from tokenroom.serving.request import Request
 from tokenroom.serving.scheduler import StepPlan
 from tokenroom.serving.schedulers.vllm import VllmDrafts, VllmScheduler, VllmSchedulerConfig
 from tokenroom.serving.schedulers.vllm_drafting import DraftingScheduler
+from tokenroom.serving.schedulers.vllm_offloading import OffloadingScheduler, VllmOffloadingConfig
 from tokenroom.serving.schedulers.vllm_pipeline import VllmPipelineConfig, VllmPipelineScheduler
 from tokenroom.serving.sequence import Sequence
 
@@ -59,6 +62,9 @@ def config_of(scenario: Scenario) -> VllmSchedulerConfig:
         KvGroup(kind=Kind(kind), block_tokens=size, window_tokens=window)
         for kind, size, window in config.pop("groups")
     )
+    if (offload := config.pop("offload", None)) is not None:
+        host = {name: value for name, value in offload.items() if name != "durations"}
+        return VllmOffloadingConfig(groups=groups, **config, **host)
     if (drafts := config.pop("drafts", None)) is not None:
         reread = tuple(drafts["reread_groups"])
         config["drafts"] = VllmDrafts(**{**drafts, "reread_groups": reread})
@@ -83,6 +89,8 @@ def scheduler_of(scenario: Scenario) -> VllmScheduler:
     config, rows = config_of(scenario), scenario["requests"]
     if isinstance(config, VllmPipelineConfig):
         return VllmPipelineScheduler(config)
+    if isinstance(config, VllmOffloadingConfig):
+        return OffloadingScheduler(config)
     if config.drafts is None:
         return VllmScheduler(config)
     return DraftingScheduler(config, lambda request, tokens: kept(rows[request.id], tokens))
@@ -90,6 +98,31 @@ def scheduler_of(scenario: Scenario) -> VllmScheduler:
 
 def checksum(tables: list[list[list[int]]], free: list[int]) -> int:
     return crc32(json.dumps([tables, free]).encode())
+
+
+class Host:
+    """What moves blocks to and from the host: each transfer takes so many steps, in turn.
+
+    It keeps the order of vLLM's worker: what is awaited is done first, what was decided to be
+    stored in one step is begun with the next.
+    """
+
+    def __init__(self, durations: list[int]) -> None:
+        self._durations = durations
+        self._unsubmitted: list[int] = []
+        self._left: dict[int, int] = {}
+
+    def step(self, loads: list[int], stores: list[int], awaited: Iterable[int]) -> list[int]:
+        """Let a step pass; gives the transfers that ended with it."""
+        at_once = [job for job in stores if job in awaited]
+        for job in (*self._unsubmitted, *at_once, *loads):
+            self._left[job] = self._durations[job % len(self._durations)]
+        self._unsubmitted = [job for job in stores if job not in at_once]
+        for job in self._left.keys() & set(awaited):  # others have ended meanwhile
+            self._left[job] = 0
+        ended = [job for job, left in self._left.items() if not left]
+        self._left = {job: left - 1 for job, left in self._left.items() if left}
+        return ended
 
 
 class Steps:
@@ -102,8 +135,9 @@ class Steps:
 
     def add(self, **row: Any) -> bool:
         """Append a row; False once nothing can happen any more."""
-        self.rows.append({name: value for name, value in row.items() if value})
+        self.rows.append({name: value for name, value in row.items() if value and name != "moving"})
         idle = not row["scheduled"] and not row["finished"] and len(self.rows) >= self.last_event
+        idle = idle and not row.get("moving")
         self._idle = self._idle + 1 if idle else 0
         return self._idle < STUCK_AFTER and len(self.rows) < MOST_STEPS
 
@@ -114,6 +148,7 @@ def replay(scenario: Scenario) -> list[dict[str, Any]]:
     config = scheduler.config
     rows = scenario["requests"]
     steps = Steps(rows)
+    host = Host(scenario["config"].get("offload", {}).get("durations", [0]))
     sequences: dict[int, Sequence] = {}
     behind: deque[StepPlan] = deque()
     while True:
@@ -137,7 +172,9 @@ def replay(scenario: Scenario) -> list[dict[str, Any]]:
         ]
         for index in aborted:
             scheduler.abort(sequences[index])
-        if not scheduler.unfinished and step >= steps.last_event and not behind:
+        moving = isinstance(scheduler, OffloadingScheduler) and scheduler.is_moving
+        done = not scheduler.unfinished and not moving
+        if done and step >= steps.last_event and not behind:
             return steps.rows
         plan = scheduler.schedule()
         decided = [config.num_blocks - 1 - plan.used_blocks, plan.num_running, plan.num_waiting]
@@ -147,13 +184,24 @@ def replay(scenario: Scenario) -> list[dict[str, Any]]:
         )
         behind.append(plan)
         due = behind.popleft() if len(behind) == under_way(scenario["config"]) else None
+        if due is not None and (transfers := due.transfers) is not None:
+            transfers.ended += host.step(
+                [load.job for load in transfers.loads],
+                [store.job for store in transfers.stores],
+                sorted(transfers.awaited),
+            )
         finished = scheduler.complete(due) if due is not None else []
+        moves = plan.transfers
         more = steps.add(
             scheduled=[
                 [sequence.request.id, tokens]
                 for sequence, tokens in zip(plan.sequences, plan.tokens, strict=True)
             ],
             drafted=[[sequence.request.id, tokens] for sequence, tokens in plan.drafted.items()],
+            loads=[list(load) for load in moves.loads] if moves else [],
+            stores=[list(store) for store in moves.stores] if moves else [],
+            awaited=sorted(moves.awaited) if moves else [],
+            moved=sorted(due.transfers.ended) if due is not None and due.transfers else [],
             admitted=[_hit(plan, sequence) for sequence in plan.admitted],
             resumed=[_hit(plan, sequence) for sequence in plan.resumed],
             preempted=[sequence.request.id for sequence in plan.preempted],
@@ -163,13 +211,14 @@ def replay(scenario: Scenario) -> list[dict[str, Any]]:
             returned=[
                 scheduler.kv.pool.num_free,
                 len(scheduler.running),
-                len(scheduler.waiting),
+                scheduler.unfinished - len(scheduler.running),
             ],
             tables=tables,
+            moving=isinstance(scheduler, OffloadingScheduler) and scheduler.is_moving,
         )
         if not more:
             return steps.rows
-        if not plan.sequences and not scheduler.unfinished:
+        if not plan.sequences and not scheduler.unfinished and plan.transfers is None:
             behind.clear()
 
 

@@ -55,6 +55,12 @@ def test_recorded_workloads_cross_what_schedulers_do() -> None:
     assert sum(hit for step in of_drafts for _, hit in step.get("admitted", ())) > 1_000
     assert {scenario["config"]["async_scheduling"] for scenario in drafts} == {True, False}
     assert {len(scenario["config"]["groups"]) for scenario in drafts} >= {1, 2}
+    hosts = [scenario for scenario in read(RECORDED) if "offload" in scenario["config"]]
+    of_hosts = [step for scenario in hosts for step in scenario["steps"]]
+    assert sum(len(step.get("loads", ())) for step in of_hosts) > 60
+    assert sum(len(step.get("stores", ())) for step in of_hosts) > 1_500
+    assert sum(len(step.get("awaited", ())) for step in of_hosts) > 100
+    assert sum(len(step.get("aborted", ())) for step in of_hosts) > 20
 
 
 @pytest.mark.parametrize(

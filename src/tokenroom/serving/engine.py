@@ -229,7 +229,8 @@ class Engine:
             for sequence, blocks in self._receives.wanted():
                 self._arriving[sequence.request.id] = sequence
                 self._fetch(sequence.request.id, blocks)
-        return plan if plan.sequences else None
+        awaits = plan.transfers is not None and plan.transfers.waits
+        return plan if plan.sequences or awaits else None
 
     def complete(
         self, plan: StepPlan, start_seconds: float, end_seconds: float
@@ -237,6 +238,8 @@ class Engine:
         """Take in the tokens of a step; gives the records of requests that ended with it."""
         finished = self.scheduler.complete(plan)
         self.num_running -= len(finished)
+        if not plan.sequences:
+            return []  # it waited for transfers alone
         gaps = self._emit(plan, start_seconds, end_seconds)
         if self._observe is not None:
             self._observe(

@@ -137,6 +137,7 @@ class KvCacheManager:
         *,
         whole: bool,
         spare_blocks: int,
+        reserved_blocks: int = 0,
         is_computed: bool = True,
     ) -> bool:
         """Give a waiting request what it hit and room for its first tokens, if there is room.
@@ -148,6 +149,7 @@ class KvCacheManager:
             whole: Its whole prompt must fit, not only this chunk
                 (``scheduler_reserve_full_isl``).
             spare_blocks: Blocks that must stay free (``watermark``).
+            reserved_blocks: Blocks that must stay free beside those that it takes at once.
             is_computed: Its tokens are computed in this step; otherwise their KV comes from
                 elsewhere, and they are cached when :meth:`filled` is told.
         """
@@ -161,7 +163,7 @@ class KvCacheManager:
         if whole and self._wanted(sequence.tokens, hit, self._most_blocks) > free:
             return False
         end = hit.tokens + new_tokens
-        if self._wanted(end + self._lookahead, hit, None) > free:
+        if self._wanted(end + self._lookahead, hit, None) > free - reserved_blocks:
             return False
         if any(hit.blocks):
             for index, group in enumerate(self._groups):
@@ -175,6 +177,28 @@ class KvCacheManager:
         self._grow(sequence, min(end + self._lookahead, self._max_model_len))
         if is_computed:
             self._settle(sequence, end, hit.tokens)
+        return True
+
+    def admit_filled(
+        self, sequence: Sequence, new_tokens: int, *, whole: bool, spare_blocks: int
+    ) -> bool:
+        """Give a waiting request, whose first blocks came from elsewhere, room for more tokens.
+
+        Arguments are those of :meth:`admit`.
+        """
+        end = sequence.computed + new_tokens
+        free = self.pool.num_free - spare_blocks
+        if whole and self.blocks_missing(sequence) > free:
+            return False
+        room = min(end + self._lookahead, self._max_model_len)
+        wanted = sum(
+            max(-(-room // size) - len(blocks), 0)
+            for size, blocks in zip(self._sizes, sequence.blocks, strict=True)
+        )
+        if wanted > free:
+            return False
+        self._grow(sequence, room)
+        self._settle(sequence, end, sequence.computed)
         return True
 
     def filled(self, sequence: Sequence) -> None:

@@ -17,6 +17,7 @@ from tokenroom.serving.deployments.simulated_engine import Scheduling, Simulated
 from tokenroom.serving.engine import Accelerators, Engine, Fetch, OneByOne
 from tokenroom.serving.events import Events
 from tokenroom.serving.fleet_description import Role, Scaling
+from tokenroom.serving.host_link import HostLink
 from tokenroom.serving.lockstep import Lockstep, TogetherCost, TogetherSeconds
 from tokenroom.serving.pipeline import Pipeline, PipelineCost
 from tokenroom.serving.record import StepRecord
@@ -134,6 +135,11 @@ def pool_of(
             f"pipeline_parallel_size is {stages}; pipelines of ranks that step together are not "
             "simulated, it may be 1"
         )
+    if engine.transfer_seconds is not None and copies.lockstep and copies.count > 1:
+        raise DeploymentError(
+            "KV in the host's memory is not simulated of data-parallel copies that step together; "
+            "leave kv_offloading_size out"
+        )
     return Pool(
         name=name,
         fit=result,
@@ -219,7 +225,9 @@ class ReplicaFactory:
 
     def _accelerators(self) -> Accelerators:
         if self._pipeline is None:
-            return OneByOne(self._table)
+            alone = OneByOne(self._table)
+            transfer_seconds = self._pool.engine.transfer_seconds
+            return alone if transfer_seconds is None else HostLink(alone, transfer_seconds)
         config: Any = self._pool.engine.config
         return Pipeline(
             self._pipeline,

@@ -293,6 +293,7 @@ class Run:
                 self._table,
                 observe=self._stepped,
                 delay_seconds=cost.delay_seconds,
+                transfer_seconds=self.engine.transfer_seconds,
             )
         else:
             records = self._fleet.serve(counted)

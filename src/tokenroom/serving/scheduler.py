@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from tokenroom.serving.record import Refusal
 from tokenroom.serving.request import Request
 from tokenroom.serving.sequence import Sequence
+
+
+class Transfer(NamedTuple):
+    """Blocks that move between the GPUs and the host.
+
+    Attributes:
+        job: Its number.
+        blocks: How many.
+    """
+
+    job: int
+    blocks: int
+
+
+@dataclass(slots=True)
+class Transfers:
+    """What moves between the GPUs and the host with a step.
+
+    Attributes:
+        loads: From the host, from the step's beginning on.
+        stores: To the host, from the beginning of the next step on.
+        awaited: Those that must have ended before the step begins.
+        waits: Some are under way, so that there is something to wait for with nothing to compute.
+        ended: Those that ended by the step's end; who runs the step notes them.
+    """
+
+    loads: list[Transfer]
+    stores: list[Transfer]
+    awaited: set[int]
+    waits: bool
+    ended: list[int] = field(default_factory=list)
 
 
 class StepPlan:
@@ -26,6 +58,7 @@ class StepPlan:
         num_waiting: Requests that wait.
         passes: What the model computes one after another, of an engine that divides its steps;
             empty for all at once.
+        transfers: What moves between the GPUs and the host; None where nothing ever does.
     """
 
     __slots__ = (
@@ -40,6 +73,7 @@ class StepPlan:
         "sequences",
         "silent",
         "tokens",
+        "transfers",
         "used_blocks",
     )
 
@@ -56,6 +90,7 @@ class StepPlan:
         self.num_running = 0
         self.num_waiting = 0
         self.passes: tuple[StepPlan, ...] = ()
+        self.transfers: Transfers | None = None
 
     def prefills(self) -> list[tuple[int, int]]:
         """Chunks of prompts: tokens and the context before them."""

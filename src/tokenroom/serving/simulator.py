@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tokenroom.errors import WorkloadError
 from tokenroom.serving.arrivals import Arrivals
-from tokenroom.serving.engine import Engine, OneByOne, StepSeconds
+from tokenroom.serving.engine import Accelerators, Engine, OneByOne, StepSeconds
 from tokenroom.serving.events import Events, happen
+from tokenroom.serving.host_link import HostLink
 from tokenroom.serving.record import RequestRecord, StepRecord
 from tokenroom.serving.replica import Replica
 from tokenroom.serving.request import Request
@@ -26,6 +27,7 @@ def simulate(
     *,
     observe: Callable[[StepRecord], object] | None = None,
     delay_seconds: Callable[[Request], float] | None = None,
+    transfer_seconds: Callable[[int], float] | None = None,
 ) -> Iterator[RequestRecord]:
     """Serve a workload; gives each request's record when it ends, in that order.
 
@@ -39,13 +41,18 @@ def simulate(
         step_seconds: How long a planned step takes.
         observe: Called with each step when it has ended.
         delay_seconds: What passes between the arrival of a request and its reaching the scheduler.
+        transfer_seconds: How long it takes to move so many blocks one way between GPUs and host,
+            for a scheduler that moves some.
 
     Raises:
         WorkloadError: Requests are out of order, a step takes a negative or no finite time, or the
             scheduler holds requests that it never schedules.
     """
     events = Events()
-    engine = Engine(scheduler, OneByOne(step_seconds), observe=observe)
+    accelerators: Accelerators = OneByOne(step_seconds)
+    if transfer_seconds is not None:
+        accelerators = HostLink(accelerators, transfer_seconds)
+    engine = Engine(scheduler, accelerators, observe=observe)
     replica = Replica(0, events, (engine,), delay_seconds=delay_seconds)
     yield from happen(events, arrivals, replica.send)
     check_served((engine,))

@@ -27,6 +27,8 @@ class SimulatedEngine:
         finds_prefixes: Blocks are found again by what they hold.
         settings: What else decides the steps, under the engine's own names.
         pool_tokens: Tokens of the pool where the plan of the deployment does not tell.
+        transfer_seconds: How long it takes to move so many blocks one way between GPUs and host;
+            None where nothing moves.
     """
 
     new_scheduler: Callable[[], Scheduler]
@@ -37,6 +39,7 @@ class SimulatedEngine:
     finds_prefixes: bool
     settings: Mapping[str, Setting]
     pool_tokens: int | None = None
+    transfer_seconds: Callable[[int], float] | None = None
 
 
 def check_names(scheduling: Scheduling, known: Collection[str], engine: str) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from math import gcd
 from types import MappingProxyType
 from typing import Any, Final
 
+from tokenroom.engines.vllm.connectors import connector_of
 from tokenroom.engines.vllm.generation import EngineGeneration
 from tokenroom.engines.vllm.plan import VLLMPlan
 from tokenroom.engines.vllm.policy import VLLM
@@ -15,6 +16,7 @@ from tokenroom.engines.vllm.rules import version_number
 from tokenroom.errors import DeploymentError, shown
 from tokenroom.fitting import FitResult
 from tokenroom.performance.drafting import Drafting
+from tokenroom.performance.efficiency import HOST_LINK_SHARE, host_bandwidth
 from tokenroom.serving.deployments.baselines import baseline_engine
 from tokenroom.serving.deployments.simulated_engine import (
     Scheduling,
@@ -26,6 +28,7 @@ from tokenroom.serving.kept_drafts import KeptDrafts
 from tokenroom.serving.kv_group import Kind, KvGroup
 from tokenroom.serving.schedulers.vllm import VllmDrafts, VllmScheduler, VllmSchedulerConfig
 from tokenroom.serving.schedulers.vllm_drafting import DraftingScheduler
+from tokenroom.serving.schedulers.vllm_offloading import OffloadingScheduler, VllmOffloadingConfig
 from tokenroom.serving.schedulers.vllm_pipeline import VllmPipelineConfig, VllmPipelineScheduler
 from tokenroom.serving.schedulers.vllm_transfers import VllmDecodeScheduler, VllmPrefillScheduler
 from tokenroom.serving_terms import terms_of
@@ -51,6 +54,9 @@ _SCHEDULING: Final = (
 _OF_DRAFTS: Final = ("acceptance", "draft_seed")
 _LOOKED_UP: Final = ("ngram", "ngram_gpu", "suffix")
 """Methods that look drafts up and keep no cache of their own."""
+_NATIVE: Final = "OffloadingConnector"
+_PAGE_BYTES: Final = 4096
+"""``SharedOffloadRegion.BLOCK_SIZE_ALIGNMENT``: a page of memory."""
 
 _SCHEDULERS: Final[Mapping[Setting, type[VllmScheduler]]] = {
     # kv_role of --kv-transfer-config
@@ -89,7 +95,7 @@ def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngi
         raise DeploymentError(
             f"kv_role is {shown(role)}; it may be kv_producer or kv_consumer, or left out"
         )
-    if "scheduler" in scheduling:
+    if "scheduler" in scheduling and not result.deployment.asked.kv_offload_bytes:
         if role is not None:
             raise DeploymentError(
                 f"transfers of KV are not simulated under scheduler {scheduling['scheduler']}; "
@@ -101,6 +107,12 @@ def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngi
         raise DeploymentError(
             "transfers of KV are not simulated with speculative decoding; leave it out"
         )
+    host_bytes = result.deployment.asked.kv_offload_bytes
+    if host_bytes and (stages > 1 or role is not None or "scheduler" in scheduling):
+        raise DeploymentError(
+            "KV in the host's memory is not simulated over pipeline stages, where KV is moved "
+            "between engines, or under another scheduler; leave kv_offloading_size out"
+        )
     settings: dict[str, Setting] = {
         "max_num_batched_tokens": config.max_num_batched_tokens,
         "max_num_seqs": config.max_num_seqs,
@@ -111,6 +123,11 @@ def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngi
         settings["acceptance"] = drafting.acceptance.rate
     if stages > 1:
         config = _staged(config, result)
+    transfer_seconds = None
+    if host_bytes:
+        config = _offloading(config, result, host_bytes)
+        settings["kv_offloading_chunks"] = config.chunks
+        transfer_seconds = _transfer_seconds(result)
     return SimulatedEngine(
         new_scheduler=lambda: _new_scheduler(config, role, keeps),
         config=config,
@@ -119,6 +136,7 @@ def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngi
         max_model_len=config.max_model_len,
         finds_prefixes=config.enable_prefix_caching,
         settings=settings,
+        transfer_seconds=transfer_seconds,
     )
 
 
@@ -129,7 +147,51 @@ def _new_scheduler(
         return DraftingScheduler(config, keeps)
     if isinstance(config, VllmPipelineConfig):
         return VllmPipelineScheduler(config)
+    if isinstance(config, VllmOffloadingConfig):
+        return OffloadingScheduler(config)
     return _SCHEDULERS[role](config)
+
+
+def _offloading(
+    config: VllmSchedulerConfig, result: FitResult, host_bytes: int
+) -> VllmOffloadingConfig:
+    """The settings with KV in the host's memory, by the native connector of vLLM 0.32.
+
+    A chunk is a block of every rank, up to whole pages of memory; latents that all ranks have alike
+    are kept once. Source: ``CPUOffloadingSpec``, ``vllm/v1/kv_offload/cpu/spec.py``, and
+    ``build_offloading_config``, ``.../kv_connector/v1/offloading/config.py``.
+
+    Raises:
+        DeploymentError: Another connector keeps it, or the scheduler is not simulated with it.
+    """
+    resolved, plan = result.deployment.resolved, result.plan
+    assert isinstance(plan, VLLMPlan)
+    connector = connector_of(resolved.asked)
+    if connector != _NATIVE:
+        raise DeploymentError(
+            f"KV in the host's memory is simulated of {_NATIVE}, and kv_connector is {connector}; "
+            "leave kv_connector out"
+        )
+    latent = all(group.spec.kind == "mla_attention" for group in plan.layout.groups)
+    copies = 1 if latent else resolved.tensor_parallel_size
+    chunk_bytes = -(-copies * plan.layout.bytes_per_block // _PAGE_BYTES) * _PAGE_BYTES
+    return VllmOffloadingConfig(
+        **{field.name: getattr(config, field.name) for field in fields(config)},
+        chunks=host_bytes // chunk_bytes,
+    )
+
+
+def _transfer_seconds(result: FitResult) -> Callable[[int], float]:
+    """How long it takes to move blocks over a GPU's link to the host; each moves its own part.
+
+    Raises:
+        HardwareError: The link is not known.
+    """
+    plan = result.plan
+    assert isinstance(plan, VLLMPlan)
+    rate = host_bandwidth(result.deployment.node.accelerator) * HOST_LINK_SHARE
+    block_seconds = plan.layout.bytes_per_block / rate
+    return lambda blocks: blocks * block_seconds
 
 
 def _staged(config: VllmSchedulerConfig, result: FitResult) -> VllmPipelineConfig:

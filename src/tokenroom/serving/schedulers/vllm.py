@@ -293,7 +293,7 @@ class VllmScheduler:
         elif threshold and config.long_prefill_token_threshold_adaptive and self.unfinished:
             threshold = max(threshold, config.max_num_batched_tokens // self.unfinished)
         budget = self._schedule_running(plan, self._budget, threshold)
-        if not plan.preempted and budget and self.waiting:
+        if not plan.preempted and budget and self.unfinished > len(self.running):
             self._schedule_waiting(plan, budget, threshold)
         self._note_scheduled(plan)
         plan.used_blocks = config.num_blocks - 1 - self.kv.pool.num_free
@@ -326,6 +326,8 @@ class VllmScheduler:
                     index += 1
                     continue
                 while not self.kv.extend(sequence, end):
+                    if not self._is_free_at_once(self._victim()):
+                        return budget
                     victim, returned, before = self._preempt_one(plan, index)
                     index -= before
                     budget += returned
@@ -375,6 +377,16 @@ class VllmScheduler:
             stops.append(start + (sequence.junction - start) // size * size)
         return max(start, min((stop for stop in stops if start < stop < end), default=end))
 
+    def _victim(self) -> Sequence:
+        """Who is preempted next."""
+        if self.config.policy == "fcfs":
+            return self.running[-1]
+        return max(self.running, key=_urgency)
+
+    def _is_free_at_once(self, sequence: Sequence) -> bool:
+        """Whether the blocks of a request can be given to others as soon as it gives them back."""
+        return True
+
     def _preempt_one(self, plan: StepPlan, index: int) -> tuple[Sequence, int, int]:
         """Take the blocks of the request that is served last or is least urgent.
 
@@ -382,10 +394,10 @@ class VllmScheduler:
         """
         running = self.running
         returned = before = 0
+        victim = self._victim()
         if self.config.policy == "fcfs":
-            victim = running.pop()
+            running.pop()
         else:
-            victim = max(running, key=_urgency)
             position = running.index(victim)
             del running[position]
             if position < index:
@@ -441,7 +453,6 @@ class VllmScheduler:
         ):
             return False
         self.waiting.pop()
-        self.running.append(sequence)
         if sequence.status is Status.PREEMPTED:
             plan.resumed.append(sequence)
         else:
@@ -449,14 +460,19 @@ class VllmScheduler:
             sequence.hit_tokens = hit.tokens
             self.queried_tokens += sequence.tokens
             self.hit_tokens += hit.tokens
+        self._run(plan, sequence, new, hit.tokens)
+        return True
+
+    def _run(self, plan: StepPlan, sequence: Sequence, new: int, context: int) -> None:
+        """Let a request that was let in compute so many tokens."""
+        self.running.append(sequence)
         sequence.status = Status.RUNNING
-        sequence.computed = hit.tokens + new
+        sequence.computed = context + new
         plan.sequences.append(sequence)
         plan.tokens.append(new)
-        plan.contexts.append(hit.tokens)
+        plan.contexts.append(context)
         if sequence.computed < sequence.tokens:
             plan.silent.append(sequence)
-        return True
 
     def complete(self, plan: StepPlan) -> list[Sequence]:
         """Take in the tokens of a step, in the order of scheduling; gives what it finished."""
