@@ -28,6 +28,7 @@ LADDER = (
     {"regimes", "planning"},
     {"lookup"},
     {"validation"},
+    {"diagnosis"},
     {"reports"},
     {"web"},
     {"cli"},

@@ -64,6 +64,10 @@ COMMANDS: Final = {
         "tokenroom.cli.table",
         "A look-up table: params, kv, concurrency, gpus-for-users or reference.",
     ),
+    "explain": (
+        "tokenroom.cli.explain",
+        "Why a server ran out of memory, what speaks for it, and what helps.",
+    ),
     "calibrate": (
         "tokenroom.cli.calibrate",
         "Fit the model of speed to this machine's own benchmarks.",

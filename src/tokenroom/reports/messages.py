@@ -18,6 +18,7 @@ from unicodedata import category
 from tokenroom.reports.calibration_messages import CALIBRATION_MESSAGES
 from tokenroom.reports.comparison_messages import COMPARISON_MESSAGES
 from tokenroom.reports.device_messages import DEVICE_MESSAGES
+from tokenroom.reports.diagnosis_messages import DIAGNOSIS_MESSAGES
 from tokenroom.reports.engine_messages import ENGINE_MESSAGES
 from tokenroom.reports.fit_messages import FIT_MESSAGES
 from tokenroom.reports.fleet_messages import FLEET_MESSAGES
@@ -72,6 +73,7 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     **CALIBRATION_MESSAGES,
     **COMPARISON_MESSAGES,
     **DEVICE_MESSAGES,
+    **DIAGNOSIS_MESSAGES,
     **VALIDATION_MESSAGES,
     **WORKLOAD_MESSAGES,
     **ENGINE_MESSAGES,

@@ -15,8 +15,9 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from tokenroom.errors import RowError
 from tokenroom.validation.reading import open_plain
@@ -35,6 +36,12 @@ _PROCESS: Final = re.compile(
     r"|\[(?:RANK|rank) ?(\d+)\]"  # TensorRT-LLM
     r"|\[\d+,(\d+)\]<std(?:out|err)>"  # mpirun
 )
+_LEAST_PART: Final = 4
+_MOST_PART: Final = 6
+_COMMON: Final = (
+    b'INFO:     10.0.0.1:52344 - "POST /v1/chat/completions HTTP/1.1" 200 OK '
+    b"INFO WARNING ERROR DEBUG 2026-01-01T00:00:00.000000 GET /health /metrics engine request"
+)
 _NUMBERS: Final = re.compile(r"(PP|TP|DP)(\d+)")
 
 
@@ -45,10 +52,12 @@ class Message:
     Attributes:
         text: The message.
         process: Name and number of the process as the line gives them, empty when it does not.
+        line: Its line, counted from 1; of one that the runtime cut, the last.
     """
 
     text: str
     process: str = ""
+    line: int = 0
 
 
 def rank_of(process: str) -> tuple[int, int, int, int]:
@@ -78,18 +87,23 @@ def read_messages(path: Path, words: Sequence[str] = ()) -> Iterator[Message]:
     """
     try:
         with open_plain(path) as file:
-            yield from _messages(_pieces(file), tuple(word.encode() for word in words))
+            yield from messages_of(file, words)
     except OSError as error:
         raise RowError(f"{path} cannot be read: {error.strerror or error}; give a log") from error
 
 
-def _pieces(file: io.BufferedIOBase) -> Iterator[bytes]:
+def messages_of(file: BinaryIO | io.BufferedIOBase, words: Sequence[str] = ()) -> Iterator[Message]:
+    """The same of a file that is open for reading bytes, which may be standard input."""
+    yield from _messages(_pieces(file), tuple(word.encode() for word in words))
+
+
+def _pieces(file: BinaryIO | io.BufferedIOBase) -> Iterator[bytes]:
     """The file in pieces that end where lines do; of a line that is too long only the start."""
     rest = b""
     skipping = False
     while True:
         try:
-            read = file.read1(_PIECE_BYTES)
+            read = file.read1(_PIECE_BYTES)  # type: ignore[union-attr]
         except (EOFError, zlib.error, gzip.BadGzipFile):
             break  # cut off or damaged: what was read before counts
         if not read:
@@ -112,14 +126,13 @@ def _pieces(file: io.BufferedIOBase) -> Iterator[bytes]:
 
 def _messages(pieces: Iterator[bytes], words: tuple[bytes, ...]) -> Iterator[Message]:
     pending = ""
+    before = 0
     for raw in pieces:
+        first, before = before + 1, before + raw.count(b"\n") + 1
         piece = _ANSI.sub(b"", raw) if b"\x1b" in raw else raw
         whole = not words or bool(pending) or _PARTIAL.search(piece) is not None
-        if not whole and not any(word in piece for word in words):
-            continue
-        for line in piece.split(b"\n"):
-            if not whole and not any(word in line for word in words):
-                continue
+        lines = enumerate(piece.split(b"\n"), start=first) if whole else _with(words, piece, first)
+        for number, line in lines:
             text = line[:_MAX_LINE_BYTES].decode("utf-8", "replace").rstrip("\r")
             if text[:1] == "{":
                 text = _from_json(text)
@@ -129,9 +142,50 @@ def _messages(pieces: Iterator[bytes], words: tuple[bytes, ...]) -> Iterator[Mes
                     continue
                 text, pending = pending, ""
             for part in re.split(r"[\r\n]+", text):
-                yield from _by_process(part)
+                yield from _by_process(part, number)
     if pending:
-        yield from _by_process(pending)
+        yield from _by_process(pending, before)
+
+
+@lru_cache(maxsize=8)
+def _covering(words: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """A few parts of words, one of which is in every word: fewer are searched for sooner.
+
+    Parts that every line of a server's log has are not taken, except as whole words.
+    """
+    parts: dict[bytes, set[bytes]] = {}
+    for word in words:
+        for length in range(_LEAST_PART, min(len(word), _MOST_PART) + 1):
+            for start in range(len(word) - length + 1):
+                part = word[start : start + length]
+                if part == word or part not in _COMMON:
+                    parts.setdefault(part, set()).add(word)
+        parts.setdefault(word, set()).add(word)
+    left, chosen = set(words), []
+    while left:
+        best = max(parts, key=lambda part: (len(parts[part] & left), len(part), part))
+        chosen.append(best)
+        left -= parts[best]
+    return tuple(chosen)
+
+
+def _with(words: tuple[bytes, ...], piece: bytes, first: int) -> Iterator[tuple[int, bytes]]:
+    """Lines of a piece that hold a word, with their numbers; the first is number ``first``."""
+    ends: dict[int, int] = {}
+    for word in _covering(words):
+        at = piece.find(word)
+        while at >= 0:
+            end = piece.find(b"\n", at)
+            end = len(piece) if end < 0 else end
+            ends[piece.rfind(b"\n", 0, at) + 1] = end
+            at = piece.find(word, end)
+    number, before = first, 0
+    for start in sorted(ends):
+        number += piece.count(b"\n", before, start)
+        before = start
+        line = piece[start : ends[start]]
+        if any(word in line for word in words):
+            yield number, line
 
 
 def _from_json(text: str) -> str:
@@ -148,15 +202,15 @@ def _from_json(text: str) -> str:
     return text
 
 
-def _by_process(text: str) -> Iterator[Message]:
+def _by_process(text: str, line: int) -> Iterator[Message]:
     """One message for each process that wrote into the line."""
     marks = list(_PROCESS.finditer(text))
     if not marks:
-        yield Message(text=text)
+        yield Message(text=text, line=line)
         return
     if marks[0].start() and (before := text[: marks[0].start()]).strip():
-        yield Message(text=before)
+        yield Message(text=before, line=line)
     for place, mark in enumerate(marks):
         end = marks[place + 1].start() if place + 1 < len(marks) else len(text)
         name = (mark[3] or mark[4] or mark[5] or f"{mark[1]} {mark[2]}").strip()
-        yield Message(text=text[mark.end() : end], process=name)
+        yield Message(text=text[mark.end() : end], process=name, line=line)

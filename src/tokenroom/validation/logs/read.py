@@ -16,7 +16,7 @@ from tokenroom.models.quantization.hypothetical import known_layouts
 from tokenroom.units import GIB
 from tokenroom.validation.figures import numeric
 from tokenroom.validation.logs.facts import Facts, LogReader
-from tokenroom.validation.logs.lines import read_messages
+from tokenroom.validation.logs.lines import Message, read_messages
 from tokenroom.validation.logs.llama_cpp import LlamaCppLog
 from tokenroom.validation.logs.sglang import SGLangLog
 from tokenroom.validation.logs.tensorrt_llm import TensorRTLLMLog
@@ -68,33 +68,73 @@ def read_log(path: Path, catalogue: Catalogue, told: Started | None = None) -> R
     Raises:
         RowError: It cannot be read, or is the log of no engine known here.
     """
-    told = told if told is not None else Started()
-    if told.engine not in (None, *READERS):
-        raise RowError(f"logs of {told.engine} cannot be read; those of {', '.join(READERS)} can")
-    readers = [make() for make in READERS.values()]
-    words = [word for reader in readers for word in reader.words]
-    for message in read_messages(path, words):
-        for reader in readers:
+    reading = Reading(told)
+    for message in read_messages(path, reading.words):
+        reading.feed(message)
+    return reading.row(path, catalogue)
+
+
+class Reading:
+    """One log, read message by message by the readers of every engine.
+
+    Args:
+        told: What is known beside it.
+
+    Raises:
+        RowError: An engine is told whose logs are not read.
+    """
+
+    def __init__(self, told: Started | None = None) -> None:
+        self._told = told if told is not None else Started()
+        if self._told.engine not in (None, *READERS):
+            raise RowError(
+                f"logs of {self._told.engine} cannot be read; those of {', '.join(READERS)} can"
+            )
+        self._readers = [make() for make in READERS.values()]
+
+    @property
+    def words(self) -> list[str]:
+        """Words of the lines that the readers want to see."""
+        return [word for reader in self._readers for word in reader.words]
+
+    def feed(self, message: Message) -> None:
+        """Take in one message."""
+        for reader in self._readers:
             reader.feed(message)
-    reader = max(readers, key=lambda item: item.best().num_figures)
-    if told.engine is not None:
-        if reader.engine != told.engine and reader.best().num_figures:
+
+    @property
+    def facts(self) -> Facts:
+        """What is known of the start, by the reader that knows most."""
+        return max(self._readers, key=lambda item: item.best().num_figures).best()
+
+    def row(self, path: Path, catalogue: Catalogue) -> Row:
+        """The row that the log makes.
+
+        Args:
+            path: What the row is called by.
+            catalogue: Accelerators by their memory, for logs that name none.
+
+        Raises:
+            RowError: It is the log of no engine known here.
+        """
+        told, readers = self._told, self._readers
+        reader = max(readers, key=lambda item: item.best().num_figures)
+        if told.engine is not None:
             own = next(item for item in readers if item.engine == told.engine)
-            if reader.best().num_figures > own.best().num_figures:
+            if reader.engine != told.engine and reader.best().num_figures > own.best().num_figures:
                 raise RowError(
                     f"{path} is a log of {engine_title(reader.engine)} and "
                     f"{engine_title(told.engine)} is named with it; give the log of the engine "
                     f"that the command starts"
                 )
-        readers = [item for item in readers if item.engine == told.engine]
-        reader = readers[0]
-    facts = reader.best()
-    if not facts.figures and not facts.flags and facts.version is None:
-        raise RowError(
-            f"{path} holds no line that {' or '.join(item.engine for item in readers)} prints "
-            f"while starting; give the start-up log, from its first line on"
-        )
-    return _row(path, reader, facts, catalogue, told)
+            readers, reader = [own], own
+        facts = reader.best()
+        if not facts.figures and not facts.flags and facts.version is None:
+            raise RowError(
+                f"{path} holds no line that {' or '.join(item.engine for item in readers)} prints "
+                f"while starting; give the start-up log, from its first line on"
+            )
+        return _row(path, reader, facts, catalogue, told)
 
 
 def _row(path: Path, reader: LogReader, facts: Facts, catalogue: Catalogue, told: Started) -> Row:

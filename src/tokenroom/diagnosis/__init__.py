@@ -1,0 +1,1 @@
+"""Why a server ran out of memory, by what it printed."""

@@ -1,0 +1,87 @@
+"""llama.cpp and Ollama: buffers that were not to be had, and layers that stayed on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tokenroom.diagnosis.finding import Cause, CauseName, Finding, Phase
+from tokenroom.diagnosis.report import Report
+
+
+class Buffers:
+    """A buffer could not be allocated: of the model, of the cache, or of the graph."""
+
+    def weigh(self, report: Report) -> Iterator[Finding]:
+        """Which of them is told by what follows, or by what came before (llama-context.cpp)."""
+        failed = report.of("ggml_alloc")
+        if not failed:
+            return
+        ollama = report.engine == "ollama"
+        compute, cache = report.of("ggml_compute"), report.of("ggml_kv")
+        sized = [found for found in report.of("ggml_kv_size") if found.line < failed[0].line]
+        copies = report.of("ggml_copies")
+        if cache and not compute:
+            yield Finding(
+                cause=CauseName.KV_PREALLOCATION,
+                phase=Phase.KV_INIT,
+                weight=0.93,
+                evidence=(failed[0], cache[0]),
+                reason="kv_buffer",
+            )
+        elif compute or sized or copies or report.has("ollama_memory"):
+            yield Finding(
+                cause=CauseName.COMPUTE_BUFFER,
+                phase=Phase.LOAD if ollama else Phase.KV_INIT,
+                weight=0.95 if compute or sized else 0.85,
+                evidence=(*copies[:1], *report.of("ollama_memory")[:1], failed[0], *compute[:1]),
+                reason="compute_buffer_copies" if copies else "compute_buffer",
+                values=dict(failed[0].values) | (dict(copies[0].values) if copies else {}),
+            )
+        else:
+            yield Finding(
+                cause=CauseName.WEIGHTS_TOO_BIG,
+                phase=Phase.LOAD,
+                weight=0.8,
+                evidence=(failed[0], *report.of("ggml_model_failed")[:1]),
+                reason="model_buffer",
+                values=dict(failed[0].values),
+            )
+
+
+class OnTheProcessor:
+    """Layers did not fit on the GPU and run on the CPU: slow, not failed."""
+
+    def weigh(self, report: Report) -> Iterator[Finding]:
+        """Ollama's own split, or what ``ollama ps`` shows."""
+        output, counts = report.of("output_on_cpu"), report.of("offloaded")
+        partial = [one for one in counts if one.number("layers") != one.number("all")]
+        if output or partial:
+            yield Finding(
+                cause=CauseName.WEIGHTS_TOO_BIG,
+                phase=Phase.RUNTIME,
+                weight=0.75,
+                evidence=(*output[:1], *partial[:1]),
+                reason="layers_on_cpu",
+                values=dict(partial[0].values) if partial else {"layers": "?", "all": "?"},
+            )
+        split = [one for one in report.of("ollama_ps") if (one.number("cpu") or 0) > 0]
+        if split:
+            context = report.of("num_ctx")
+            yield Finding(
+                cause=CauseName.KV_PREALLOCATION,
+                phase=Phase.RUNTIME,
+                weight=0.85 if context else 0.6,
+                evidence=(*context[:1], split[0]),
+                reason="context_on_cpu",
+            )
+            yield Finding(
+                cause=CauseName.WEIGHTS_TOO_BIG,
+                phase=Phase.RUNTIME,
+                weight=0.5,
+                evidence=(split[0],),
+                reason="split_with_cpu",
+            )
+
+
+CAUSES: Final[tuple[Cause, ...]] = (Buffers(), OnTheProcessor())

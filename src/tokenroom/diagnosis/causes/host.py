@@ -1,0 +1,145 @@
+"""The host's memory: killed by the kernel or a container's limit, leaks, /dev/shm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from tokenroom.diagnosis.finding import Cause, CauseName, Finding, Phase, phase_of
+from tokenroom.diagnosis.report import Report
+from tokenroom.diagnosis.sightings import Sighting
+
+_LEFTOVERS: Final = 3
+"""Segments of NCCL in /dev/shm, from which on they are those of runs before."""
+
+_RISES: Final = 4
+"""Figures that each exceed the one before, from which on memory grows."""
+
+
+class HostMemory:
+    """The host had no memory left, or a container's limit was reached."""
+
+    def weigh(self, report: Report) -> Iterator[Finding]:
+        """The kernel's, Kubernetes' or Ray's own words, or an allocation that failed there."""
+        sure = report.of("dmesg_oom", "ray_oom", "ollama_system", "cpu_alloc")
+        killed = report.of("oomkilled")
+        limit, cache = report.of("memory_limit"), report.of("prompt_cache")
+        if sure:
+            yield Finding(
+                cause=CauseName.HOST_RAM,
+                phase=phase_of(report, sure),
+                weight=0.95,
+                evidence=(sure[0],),
+                reason="host_ram",
+            )
+        elif killed:
+            served = report.phases and report.phases[-1][0] == "runtime"
+            loading = report.phases and report.phases[-1][0] == "load"
+            yield Finding(
+                cause=CauseName.HOST_RAM,
+                phase=Phase.LOAD if loading else Phase.RUNTIME,
+                weight=0.9 if cache or loading else 0.7,
+                evidence=(killed[0], *limit[:1], *cache[:1]),
+                reason="container_limit",
+            )
+            if not loading and not cache:
+                yield Finding(
+                    cause=CauseName.LEAK,
+                    phase=Phase.RUNTIME,
+                    weight=0.72 if served or report.has("restarts") else 0.6,
+                    evidence=(killed[0], *limit[:1]),
+                    reason="limit_after_running",
+                )
+        elif report.has("killed"):
+            found = report.of("killed")
+            yield Finding(
+                cause=CauseName.HOST_RAM,
+                phase=phase_of(report, found),
+                weight=0.4,
+                evidence=(found[0],),
+                reason="killed",
+            )
+
+
+class Growth:
+    """A process holds ever more of the host's memory."""
+
+    def weigh(self, report: Report) -> Iterator[Finding]:
+        """Resident sizes that rise from line to line."""
+        by_process: dict[str, list[Sighting]] = {}
+        for found in report.of("rss"):
+            by_process.setdefault(found.process, []).append(found)
+        for several in by_process.values():
+            sizes = [found.size_bytes("size") or 0.0 for found in several]
+            rises = sum(later > earlier for earlier, later in pairwise(sizes))
+            if rises >= _RISES and rises == len(sizes) - 1 and sizes[-1] > 1.2 * sizes[0]:
+                yield Finding(
+                    cause=CauseName.LEAK,
+                    phase=Phase.RUNTIME,
+                    weight=0.9,
+                    evidence=(several[0], several[-1]),
+                    reason="growth",
+                )
+
+
+class SharedMemory:
+    """``/dev/shm`` is too small, or full of what earlier runs left there."""
+
+    def weigh(self, report: Report) -> Iterator[Finding]:
+        """NCCL keeps a segment of some MB a pair of ranks there (src/misc/shmutils.cc)."""
+        segment, system = report.of("nccl_shm"), report.of("nccl_system")
+        left = report.of("shm_file")
+        if segment:
+            yield Finding(
+                cause=CauseName.SHM,
+                phase=Phase.LOAD,
+                weight=0.95,
+                evidence=(segment[0], *system[:1]),
+                reason="shm_small",
+            )
+        elif len(left) >= _LEFTOVERS:
+            yield Finding(
+                cause=CauseName.SHM,
+                phase=Phase.LOAD,
+                weight=0.9,
+                evidence=(*system[:1], *left[:2]),
+                reason="shm_left",
+                values={"count": len(left)},
+            )
+        elif report.has("bus_error"):
+            found = report.of("bus_error")
+            yield Finding(
+                cause=CauseName.SHM,
+                phase=phase_of(report, found),
+                weight=0.7,
+                evidence=(found[0],),
+                reason="bus_error",
+            )
+        elif system:
+            yield Finding(
+                cause=CauseName.SHM,
+                phase=Phase.LOAD,
+                weight=0.35,
+                evidence=(system[0],),
+                reason="nccl_system",
+            )
+
+
+class NcclBuffers:
+    """NCCL found no memory on the GPU for its buffers."""
+
+    def weigh(self, report: Report) -> Iterator[Finding]:
+        """A CUDA error inside NCCL."""
+        found = report.of("nccl_cuda_oom")
+        if found:
+            yield Finding(
+                cause=CauseName.NCCL_BUFFERS,
+                phase=Phase.LOAD,
+                weight=0.78,
+                evidence=(found[0],),
+                reason="nccl_buffers",
+            )
+
+
+CAUSES: Final[tuple[Cause, ...]] = (HostMemory(), Growth(), SharedMemory(), NcclBuffers())

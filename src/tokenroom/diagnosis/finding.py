@@ -1,0 +1,112 @@
+"""What may have happened, how sure that is, and by which lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from tokenroom.diagnosis.report import Report
+from tokenroom.diagnosis.sightings import Sighting
+
+
+class CauseName(StrEnum):
+    """What took the memory, or what else it was."""
+
+    WEIGHTS_TOO_BIG = "weights_too_big"
+    ACTIVATION_PEAK = "activation_peak"
+    KV_POOL_TOO_SMALL = "kv_pool_too_small"
+    KV_PREALLOCATION = "kv_preallocation"
+    CUDA_GRAPHS = "cuda_graphs"
+    ENCODER_BUDGET = "encoder_budget"
+    COMPUTE_BUFFER = "compute_buffer"
+    FRAGMENTATION = "fragmentation"
+    OTHER_PROCESS = "other_process"
+    HOST_RAM = "host_ram"
+    SHM = "shm"
+    NCCL_BUFFERS = "nccl_buffers"
+    LEAK = "leak"
+    WRONG_DTYPE_LOAD = "wrong_dtype_load"
+    MISCONFIGURATION = "misconfiguration"
+    NOT_MEMORY = "not_memory"
+    UNKNOWN = "unknown"
+
+
+class Phase(StrEnum):
+    """What the engine was at."""
+
+    LOAD = "load"
+    PROFILE = "profile"
+    KV_INIT = "kv_init"
+    GRAPH_CAPTURE = "graph_capture"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    RUNTIME = "runtime"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One cause, with what speaks for it.
+
+    Attributes:
+        cause: The cause.
+        phase: When.
+        weight: How much speaks for it, 0 to 1.
+        evidence: The lines.
+        reason: Key of the sentence that says why, without ``explain.reason.``.
+        values: Figures of that sentence.
+    """
+
+    cause: CauseName
+    phase: Phase
+    weight: float
+    evidence: tuple[Sighting, ...]
+    reason: str
+    values: Mapping[str, object] = field(default_factory=dict)
+
+
+class Cause(Protocol):
+    """Something that may have happened."""
+
+    def weigh(self, report: Report) -> Iterator[Finding]:
+        """What speaks for it in a log; nothing where nothing does."""
+
+
+def phase_of(report: Report, sightings: Sequence[Sighting], usual: Phase = Phase.LOAD) -> Phase:
+    """The phase of the first of some lines, by frames beside it or by what began before it."""
+    frames = {
+        "load_model": Phase.LOAD,
+        "create_weights": Phase.LOAD,
+        "initialize_model": Phase.LOAD,
+        "load_weights": Phase.LOAD,
+        "process_weights_after_loading": Phase.LOAD,
+        "from_pretrained": Phase.LOAD,
+        "quantize.py": Phase.LOAD,
+        "DecoderLayer": Phase.LOAD,
+        "profile_run": Phase.PROFILE,
+        "_dummy_run": Phase.PROFILE,
+        "determine_available_memory": Phase.PROFILE,
+        "determine_num_available_blocks": Phase.PROFILE,
+        "warmup": Phase.PROFILE,
+        "_allocate_kv_cache": Phase.KV_INIT,
+        "initialize_kv_cache": Phase.KV_INIT,
+        "init_memory_pool": Phase.KV_INIT,
+        "alloc_memory_pool": Phase.KV_INIT,
+        "capture_model": Phase.GRAPH_CAPTURE,
+        "forward_extend": Phase.PREFILL,
+        "forward_decode": Phase.DECODE,
+    }
+    if not sightings:
+        return usual
+    line = sightings[0].line
+    near = [found for found in report.of("frame") if 0 <= line - found.line <= 200]
+    for found in reversed(near):
+        if (phase := frames.get(found.values.get("where", ""))) is not None:
+            if phase is Phase.PROFILE and any(
+                other.values.get("where") == "capture_model" for other in near
+            ):
+                return Phase.GRAPH_CAPTURE
+            return phase
+    began = report.phase_at(line)
+    return usual if began is None else Phase(began)

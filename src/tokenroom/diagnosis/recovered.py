@@ -1,0 +1,54 @@
+"""The deployment that a log is of, rebuilt as far as the log gives it away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenroom.diagnosis.report import Report
+from tokenroom.errors import TokenroomError
+from tokenroom.fitting import FitResult
+from tokenroom.hardware.catalogue import Catalogue
+from tokenroom.models.resolve import load_model
+from tokenroom.models.spec import ModelSpec
+from tokenroom.validation.prediction import Predictor
+from tokenroom.validation.rows import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What is known of a deployment.
+
+    Attributes:
+        row: What the engine printed of its start; None where it printed nothing.
+        result: Its ledger; None where model, GPU or flags are not known well enough.
+        missing: Why there is no ledger, as a sentence; empty where there is one.
+    """
+
+    row: Row | None
+    result: FitResult | None
+    missing: str = ""
+
+
+def recover(
+    report: Report,
+    catalogue: Catalogue,
+    *,
+    name: str = "log",
+    find_model: Callable[..., ModelSpec] = load_model,
+) -> Recovered:
+    """Rebuild the deployment that printed a log.
+
+    Args:
+        report: What was read.
+        catalogue: Accelerators.
+        name: What the log is called.
+        find_model: What looks up names of models.
+    """
+    try:
+        row = report.reading.row(Path(name), catalogue)
+    except TokenroomError as error:
+        return Recovered(row=None, result=None, missing=str(error))
+    found = Predictor(catalogue=catalogue, load=find_model).predict(row)
+    return Recovered(row=row, result=found.result, missing=found.reason)

@@ -1,0 +1,217 @@
+"""Why it ran out of memory: for a person, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+from tokenroom.diagnosis.explain import Diagnosis
+from tokenroom.diagnosis.finding import CauseName, Finding
+from tokenroom.diagnosis.recovered import Recovered
+from tokenroom.diagnosis.remedies import Effect, Remedy
+from tokenroom.reports.console import Paragraph
+from tokenroom.reports.messages import Language, message, printable
+from tokenroom.units import format_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SHOWN: Final = 160
+"""Characters of a line that is shown."""
+
+_FELT: Final = 0.01
+SCHEMA_VERSION: Final = "1.0"
+
+
+def print_diagnosis(
+    out: Console,
+    found: Diagnosis,
+    recovered: Recovered,
+    helps: Sequence[Remedy],
+    language: Language,
+) -> None:
+    """Write the whole report to ``out``."""
+    first = found.first
+    out.print(Paragraph(verdict_text(found, language), style=_style(found)))
+    if first is not None:
+        out.print(Paragraph(reason_text(first, language)))
+    facts = recovered_text(found, recovered)
+    if facts:
+        told = message("explain.recovered", language, facts=printable(facts))
+        out.print(Paragraph(told, style="dim"))
+    if first is not None:
+        out.print()
+        out.print(Paragraph(message("explain.evidence", language), style="bold"))
+        for line in evidence_lines(first, language):
+            out.print(Paragraph(line, first="  ", rest="    "))
+    if helps:
+        out.print()
+        out.print(Paragraph(message("explain.remedies", language), style="bold"))
+        for number, remedy in enumerate(helps, start=1):
+            out.print(Paragraph(f"{number}. {remedy_text(remedy, language)}", rest="   "))
+            if remedy.flag:
+                out.print(f"     {remedy.flag}", soft_wrap=True)
+    others = found.findings[1:3]
+    if others:
+        causes = message("speed.parts_join", language).join(
+            message(f"explain.cause.{finding.cause}", language) for finding in others
+        )
+        out.print()
+        out.print(Paragraph(message("explain.alternatives", language, causes=causes), style="dim"))
+    if first is not None and recovered.result is None and recovered.missing:
+        told = message("explain.no_ledger", language, reason=printable(recovered.missing))
+        out.print(Paragraph(told, style="dim"))
+
+
+def verdict_text(found: Diagnosis, language: Language) -> str:
+    """What happened, in a sentence."""
+    if found.healthy:
+        return message("explain.healthy", language)
+    if found.first is None:
+        if (error := found.other_error) is not None:
+            return message("explain.not_memory", language, error=printable(error))
+        kinds = ", ".join(sorted(found.report.counts))
+        if not kinds:
+            return message("explain.unknown.nothing", language)
+        return message("explain.unknown", language, lines=found.report.lines, kinds=kinds)
+    cause = message(f"explain.cause.{found.cause}", language)
+    return message(
+        "explain.verdict",
+        language,
+        cause=cause[:1].upper() + cause[1:],
+        phase=message(f"explain.phase.{found.phase}", language),
+        confidence=message(f"explain.confidence.{found.confidence}", language),
+    )
+
+
+def reason_text(finding: Finding, language: Language) -> str:
+    """Why, in a sentence."""
+    return message(f"explain.reason.{finding.reason}", language, **finding.values)
+
+
+def evidence_lines(finding: Finding, language: Language) -> Iterator[str]:
+    """The lines that speak for it."""
+    for sighting in finding.evidence:
+        text = printable(" ".join(sighting.text.split()))
+        shown = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+        yield message("explain.line", language, line=sighting.line, text=shown)
+
+
+def recovered_text(found: Diagnosis, recovered: Recovered) -> str:
+    """Engine, version, model and GPU, as far as they are known."""
+    row = recovered.row
+    if row is None:
+        return found.report.engine or ""
+    gpus = "" if row.gpus is None or row.gpu is None else f"{row.gpus} x "
+    parts = (
+        " ".join(part for part in (row.engine, row.engine_version) if part),
+        row.model or "",
+        f"{gpus}{row.gpu}" if row.gpu else "",
+        " ".join(f"{name}={value}" for name, value in list(row.flags.items())[:6]),
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def remedy_text(remedy: Remedy, language: Language) -> str:
+    """What to do, what it costs and what it changes."""
+    what = message(f"explain.remedy.{remedy.key}", language, **remedy.values)
+    cost = message(f"explain.cost.{int(remedy.cost)}", language)
+    told = [cost]
+    if remedy.effect is not None:
+        told += _effect_parts(remedy.effect, language)
+    return f"{what} ({message('speed.parts_join', language).join(told)})"
+
+
+def diagnosis_json(
+    found: Diagnosis, recovered: Recovered, helps: Sequence[Remedy], language: Language
+) -> dict[str, Any]:
+    """The same as one object."""
+    from tokenroom.reports.fit_json import fit_json
+
+    first, row = found.first, recovered.row
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "healthy": found.healthy,
+        "cause": None if found.healthy else str(found.cause),
+        "phase": None if found.phase is None else str(found.phase),
+        "confidence": found.confidence,
+        "verdict": verdict_text(found, language),
+        "reason": None if first is None else reason_text(first, language),
+        "error": found.other_error,
+        "alternatives": [
+            {"cause": str(other.cause), "phase": str(other.phase), "weight": other.weight}
+            for other in found.findings[1:]
+        ],
+        "evidence": []
+        if first is None
+        else [{"line": one.line, "text": one.text} for one in first.evidence],
+        "recovered": {
+            "engine": found.report.engine if row is None else row.engine,
+            "version": None if row is None else row.engine_version,
+            "model": None if row is None else row.model,
+            "gpu": None if row is None else row.gpu,
+            "gpus": None if row is None else row.gpus,
+            "flags": {} if row is None else dict(row.flags),
+            "figures": {} if row is None else dict(row.reported),
+        },
+        "ledger": None
+        if recovered.result is None
+        else fit_json(recovered.result, language=language),
+        "no_ledger": recovered.missing or None,
+        "remedies": [_remedy_json(remedy, language) for remedy in helps],
+    }
+
+
+def schema_text() -> str:
+    """The JSON schema, as text."""
+    return files("tokenroom.reports").joinpath("data/diagnosis.schema.json").read_text("utf-8")
+
+
+def _remedy_json(remedy: Remedy, language: Language) -> dict[str, Any]:
+    effect = remedy.effect
+    return {
+        "key": remedy.key,
+        "text": remedy_text(remedy, language),
+        "flag": remedy.flag or None,
+        "value": remedy.values.get("value"),
+        "settings": dict(remedy.settings),
+        "cost": remedy.cost.name.lower(),
+        "effect": None
+        if effect is None
+        else {
+            "starts": effect.starts,
+            "pool_tokens": list(effect.pool_tokens),
+            "activation_bytes": list(effect.activation_bytes),
+            "weights_bytes": list(effect.weights_bytes),
+            "ttft_ratio": effect.ttft_ratio,
+            "tpot_ratio": effect.tpot_ratio,
+        },
+    }
+
+
+def _effect_parts(effect: Effect, language: Language) -> Iterator[str]:
+    if not effect.starts:
+        yield message("explain.effect.starts_not", language)
+    before, after = effect.pool_tokens
+    if before != after:
+        yield message("explain.effect.pool", language, before=f"{before:,}", after=f"{after:,}")
+    for name in ("activation", "weights"):
+        small, large = getattr(effect, f"{name}_bytes")
+        if small != large:
+            yield message(
+                f"explain.effect.{name}",
+                language,
+                before=format_bytes(small),
+                after=format_bytes(large),
+            )
+    for name in ("ttft", "tpot"):
+        ratio = getattr(effect, f"{name}_ratio")
+        if ratio is not None and abs(ratio - 1) >= _FELT:
+            yield message(f"explain.effect.{name}", language, change=f"{ratio - 1:+.0%}")
+
+
+def _style(found: Diagnosis) -> str:
+    if found.healthy:
+        return "bold green"
+    return "bold yellow" if found.cause is CauseName.UNKNOWN else "bold red"

@@ -1,0 +1,80 @@
+import io
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tokenroom.cli.main import main
+from tokenroom.reports.diagnosis_text import schema_text
+
+LOG = """\
+INFO 04-22 [api_server.py] vLLM API server version 0.19.0
+INFO 04-22 non-default args: {'model': 'meta-llama/Llama-3.1-8B', 'max_model_len': 131072, \
+'gpu_memory_utilization': 0.9}
+INFO 04-22 [gpu_worker.py] Available KV cache memory: 9.12 GiB
+ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV \
+cache is needed, which is larger than the available KV cache memory (9.12 GiB). Based on the \
+available memory, the estimated maximum model length is 74704.
+"""
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(["explain", *words])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_report_has_cause_evidence_and_remedies(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, language: str
+) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(LOG)
+    code, out, err = run(capsys, str(log), "--lang", language)
+    assert (code, err) == (0, "")
+    assert "--max-model-len" in out
+    assert "131072" in out
+    assert "{" not in out.replace("{'model'", "")
+
+
+def test_json_keeps_its_schema(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(LOG)
+    code, out, _ = run(capsys, str(log), "--json")
+    answer = json.loads(out)
+    jsonschema.validate(answer, json.loads(schema_text()))
+    assert code == 0
+    assert (answer["cause"], answer["phase"]) == ("kv_pool_too_small", "kv_init")
+    assert answer["recovered"]["model"] == "meta-llama/Llama-3.1-8B"
+    assert answer["remedies"][0]["cost"] == "nothing"
+
+
+def test_several_logs_have_an_answer_each(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.log").write_text(LOG)
+    (tmp_path / "b.log").write_text("nothing of note\n")
+    code, out, _ = run(capsys, str(tmp_path / "a.log"), str(tmp_path / "b.log"), "--json")
+    assert code == 1
+    assert [one["cause"] for one in json.loads(out)] == ["kv_pool_too_small", "unknown"]
+
+
+def test_standard_input_is_read(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(LOG.encode())))
+    code, out, _ = run(capsys, "-")
+    assert code == 0
+    assert "KV pool is too small" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [([], "no log is given"), (["/no/such.log"], "cannot be read")]
+)
+def test_what_cannot_be_read_is_refused(
+    capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (2, "")
+    assert said in err

@@ -1,0 +1,206 @@
+"""What logs tell: each cause from lines as engines print them, and what is no cause."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tokenroom.diagnosis.explain import Diagnosis, explain
+from tokenroom.diagnosis.finding import CauseName
+
+OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+    "capacity of 79.15 GiB of which {free} is free. Of the allocated memory {allocated} is "
+    "allocated by PyTorch, and {kept} is reserved by PyTorch but unallocated."
+)
+FULL = OOM.format(free="500.00 MiB", allocated="77.50 GiB", kept="100.00 MiB")
+LOADING = "INFO 01-01 Starting to load model meta-llama/Llama-3.1-70B..."
+LOADED = "INFO 01-01 Model loading took 15.0 GiB memory and 3.1 seconds"
+POOL = "INFO 01-01 [kv_cache_utils.py:1319] GPU KV cache size: 150,745 tokens"
+SERVES = "INFO:     Application startup complete."
+
+
+def diagnosed(*lines: str) -> Diagnosis:
+    return explain(io.BytesIO("\n".join(lines).encode()))
+
+
+CASES: list[tuple[str, str, tuple[str, ...]]] = [
+    # cause, phase, lines
+    ("weights_too_big", "load", (LOADING, FULL)),
+    (
+        "wrong_dtype_load",
+        "load",
+        (LOADING, "Loading safetensors checkpoint shards:   5% Completed | 1/20 [00:02]", FULL),
+    ),
+    ("activation_peak", "profile", (LOADING, LOADED, "  in profile_run", FULL)),
+    ("activation_peak", "prefill", (LOADED, POOL, SERVES, FULL)),
+    ("encoder_budget", "profile", (LOADED, "  embed_multimodal(images)  multimodal budget", FULL)),
+    ("cuda_graphs", "graph_capture", (LOADED, POOL, "Capturing CUDA graph shapes:   0%", FULL)),
+    (
+        "fragmentation",
+        "runtime",
+        (SERVES, OOM.format(free="1.20 GiB", allocated="75.00 GiB", kept="1.90 GiB")),
+    ),
+    (
+        "other_process",
+        "runtime",
+        (SERVES, OOM.format(free="0.20 GiB", allocated="40.00 GiB", kept="0.10 GiB")),
+    ),
+    (
+        "other_process",
+        "load",
+        (
+            "ValueError: Free memory on device cuda:0 (60.00/79.15 GiB) on startup is less than "
+            "desired GPU memory utilization (0.9, 71.24 GiB).",
+        ),
+    ),
+    (
+        "misconfiguration",
+        "load",
+        (
+            "ValueError: Free memory on device (78.60/79.15 GiB) on startup is less than desired "
+            "GPU memory utilization (1.0, 79.15 GiB).",
+        ),
+    ),
+    (
+        "kv_pool_too_small",
+        "kv_init",
+        (
+            "ValueError: To serve at least one request with the models's max seq len (131072), "
+            "(16.00 GiB KV cache is needed, which is larger than the available KV cache memory "
+            "(9.12 GiB). Based on the available memory, the estimated maximum model length is "
+            "74704.",
+        ),
+    ),
+    ("kv_pool_too_small", "kv_init", ("ValueError: No available memory for the cache blocks.",)),
+    (
+        "kv_pool_too_small",
+        "decode",
+        ("KV cache pool is full. Retract requests. #retracted_reqs: 3, #new_token_ratio: 0.7",),
+    ),
+    ("kv_pool_too_small", "prefill", ("RuntimeError: Prefill out of memory. Try to lower batch",)),
+    ("cuda_graphs", "graph_capture", ("Exception: Capture cuda graph failed: CUDA out of memory",)),
+    (
+        "shm",
+        "load",
+        ("ncclSystemError: Error while creating shared memory segment /dev/shm/nccl-a",),
+    ),
+    ("nccl_buffers", "load", ("NCCL WARN Cuda failure 2 'out of memory'",)),
+    (
+        "host_ram",
+        "load",
+        (
+            LOADING,
+            "Out of memory: Killed process 12 (python) anon-rss:5kB",
+        ),
+    ),
+    (
+        "compute_buffer",
+        "kv_init",
+        (
+            "llama_kv_cache: CUDA0 KV buffer size = 4096.00 MiB",
+            "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 900.00 MiB on device 0: "
+            "cudaMalloc failed: out of memory",
+            "graph_reserve: failed to allocate compute buffers",
+        ),
+    ),
+    (
+        "weights_too_big",
+        "load",
+        (
+            "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 39000.00 MiB on device 0: "
+            "cudaMalloc failed: out of memory",
+            "llama_model_load: error loading model: unable to allocate CUDA0 buffer",
+        ),
+    ),
+    ("leak", "runtime", tuple(f"Worker_TP0 RSS {20 + 3 * hour}.0 GiB" for hour in range(7))),
+    ("misconfiguration", "load", ("AssertionError: 151936 is not divisible by 5",)),
+]
+
+
+@pytest.mark.parametrize(("cause", "phase", "lines"), CASES)
+def test_causes_are_told_from_their_lines(cause: str, phase: str, lines: tuple[str, ...]) -> None:
+    found = diagnosed(*lines)
+    assert (str(found.cause), str(found.phase)) == (cause, phase)
+    assert found.first is not None
+    assert all(1 <= one.line <= len(lines) for one in found.first.evidence)
+
+
+@pytest.mark.parametrize("lines", [("hello", "world"), ("INFO: GET /health 200",), ("",)])
+def test_a_log_that_tells_nothing_is_no_cause(lines: tuple[str, ...]) -> None:
+    found = diagnosed(*lines)
+    assert found.cause is CauseName.UNKNOWN
+    assert (found.first, found.confidence) == (None, "low")
+
+
+def test_an_engine_that_serves_has_nothing_wrong() -> None:
+    assert diagnosed(LOADING, LOADED, POOL, SERVES).healthy
+
+
+def test_an_error_of_another_kind_is_not_memory() -> None:
+    found = diagnosed(LOADING, "OSError: We couldn't connect to 'https://huggingface.co'")
+    assert found.cause is CauseName.NOT_MEMORY
+    assert found.other_error is not None
+
+
+def test_a_killed_process_alone_is_told_with_doubt() -> None:
+    found = diagnosed(LOADING, "task failed: exit code 137")
+    assert (found.cause, found.confidence) == (CauseName.HOST_RAM, "low")
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda line: json.dumps({"log": line + "\n", "stream": "stderr"}),
+        lambda line: f"\x1b[31m{line}\x1b[0m\r",
+        lambda line: f"2026-01-01T00:00:00.1Z stderr F {line}",
+        lambda line: f"(EngineCore_DP0 pid=17) {line}",
+    ],
+)
+def test_what_runtimes_add_is_taken_off(wrapped) -> None:  # type: ignore[no-untyped-def]
+    found = diagnosed(*(wrapped(line) for line in (LOADED, POOL, "Capturing CUDA graphs", FULL)))
+    assert found.cause is CauseName.CUDA_GRAPHS
+
+
+def test_long_logs_keep_few_sightings() -> None:
+    stats = (
+        "INFO Engine 000: Avg generation throughput: 10.0 tokens/s, Running: 3 reqs, "
+        "Waiting: 0 reqs, GPU KV cache usage: 41.0%"
+    )
+    found = diagnosed(*[stats] * 5000, FULL)
+    assert len(found.report.sightings) <= 256
+    assert found.report.counts["vllm_stats"] == 5000
+    assert found.first is not None
+    assert found.first.evidence[-1].line == 5001
+
+
+def test_reports_of_real_failures(shared: Path) -> None:
+    """The right cause first in nine of ten, in the first two in all but one, the right phase."""
+    first = two = phase = count = 0
+    for folder in sorted((shared / "truth" / "oom_cases").iterdir()):
+        truth = json.loads((folder / "truth.json").read_text())
+        with (folder / "input.txt").open("rb") as file:
+            found = explain(file)
+        names = [str(finding.cause) for finding in found.findings]
+        count += 1
+        first += names[:1] == [truth["cause"]]
+        two += truth["cause"] in names[:2]
+        phase += str(found.phase) == truth["phase"]
+    assert count >= 20
+    assert first >= 0.9 * count
+    assert two >= count - 1
+    assert phase >= 0.9 * count
+
+
+def test_logs_of_real_starts(shared: Path) -> None:
+    from tokenroom.validation.reading import open_plain
+
+    for log in sorted((shared / "truth" / "vllm_logs").glob("*.log.gz")):
+        with open_plain(log) as file:
+            found = explain(file)
+        failed = "FAILED" in log.name
+        if failed:
+            assert found.cause is not CauseName.UNKNOWN, log.name
+        else:
+            assert found.healthy, log.name
