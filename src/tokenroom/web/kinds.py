@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tokenroom.web.answers import answer_fit, answer_speed, answer_sweep, answer_validate
+from tokenroom.web.explaining import answer_explain
 from tokenroom.web.planning import answer_plan, answer_pools, answer_recipe, answer_table
 from tokenroom.web.reading import answer_read
 from tokenroom.web.simulating import answer_simulate
@@ -20,6 +21,7 @@ ANSWERS: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
     "recipe": answer_recipe,
     "pools": answer_pools,
     "table": answer_table,
+    "explain": answer_explain,
     "read": answer_read,
 }
 """Each takes a question and what finds models; those of jobs also take ``on_progress``."""

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from tokenroom.reports import (
+    diagnosis_text,
     fit_json,
     plan_json,
     playback_json,
@@ -83,6 +84,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         "/v1/speed": _component(schemas, "Speed", speed_json.schema_text()),
         "/v1/sweep": _component(schemas, "Sweep", fit_json.schema_text(sweep=True)),
         "/v1/validate": _component(schemas, "Validation", validation_json.schema_text()),
+        "/v1/explain": _component(schemas, "Diagnosis", diagnosis_text.schema_text()),
         "/v1/recipe": _component(schemas, "Recipe", schema_text("recipe")),
         "/v1/tables": _component(schemas, "Table", schema_text("table")),
     }

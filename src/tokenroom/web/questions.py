@@ -458,6 +458,20 @@ class ReadQuestion(_Question):
     model: Name | None = Field(None, description="Model of a log whose own is not known.")
 
 
+class ExplainQuestion(_Question):
+    """Why a server ran out of memory, by what it printed."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"text": "ValueError: No available memory for the cache blocks."},
+            ]
+        }
+    )
+
+    text: str = Field(min_length=1, max_length=12 * 2**20, description="The log, or a part of it.")
+
+
 class ValidateQuestion(_Question):
     """How right the predictions are on rows of measurements (docs/validation.md)."""
 
@@ -504,6 +518,7 @@ FORMS: Final[Mapping[str, type[BaseModel]]] = {
     "recipe": RecipeQuestion,
     "pools": PoolsQuestion,
     "table": TableQuestion,
+    "explain": ExplainQuestion,
     "read": ReadQuestion,
 }
 """The form of each kind of question (:data:`tokenroom.web.kinds.ANSWERS` answers them)."""

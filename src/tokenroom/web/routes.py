@@ -13,6 +13,7 @@ from tokenroom.web.answer_forms import Accuracy, Engines, Gpus, Models, Read, Wo
 from tokenroom.web.job_routes import begun
 from tokenroom.web.jobs import Job
 from tokenroom.web.questions import (
+    ExplainQuestion,
     FitQuestion,
     PlanQuestion,
     PoolsQuestion,
@@ -116,6 +117,12 @@ async def recipe(question: RecipeQuestion, server: OfServer) -> Response:
 async def tables(question: TableQuestion, server: OfServer) -> Response:
     """What ``tokenroom table --json`` prints."""
     return _json(await server.questioner.ask("table", question.model_dump()))
+
+
+@router.post("/explain", summary="Why a server ran out of memory, by its log")
+async def explain(question: ExplainQuestion, server: OfServer) -> Response:
+    """What ``tokenroom explain --json`` prints."""
+    return _json(await server.questioner.ask("explain", question.model_dump()))
 
 
 @router.post(
