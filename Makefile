@@ -62,6 +62,8 @@ oracle-vllm-scheduler:
 	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_scheduler.py compare drafts 1000 2000
 	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_scheduler.py compare stages 1000 1000
 	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_scheduler.py compare offload 1000 2000
+	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_scheduler.py compare prompts 1000 500
+	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_vllm_scheduler.py compare answers 1000 500
 
 oracle-tensorrt-llm-scheduler:
 	PYTHONPATH=src $(ORACLE_PYTHON) scripts/oracle_tensorrt_llm_scheduler.py \

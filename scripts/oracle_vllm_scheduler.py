@@ -10,7 +10,8 @@ nothing of it is needed to run the tests. From the repository root, with ``src``
 
 ``record`` runs the workloads of a file anew, ``random`` appends drawn ones to it, ``compare`` runs
 drawn ones through both schedulers and prints where they part. KIND is ``plain``, ``drafts``,
-``stages`` (of a pipeline) or ``offload`` (to the host's memory).
+``stages`` (of a pipeline), ``offload`` (to the host's memory), ``prompts`` or ``answers`` (of
+engines between which KV moves).
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from scheduler_scenarios import (
     Scenario,
     Steps,
     checksum,
+    due_of,
     kept,
     read,
     replay,
@@ -50,6 +52,11 @@ from scheduler_scenarios import (
     write,
 )
 from vllm.config import KVTransferConfig, SpeculativeConfig, VllmConfig
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    SupportsHMA,
+)
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import SamplingParams
@@ -130,6 +137,38 @@ class Ended(dict[str, None]):
         self[name] = None
 
 
+class Mover(KVConnectorBase_V1, SupportsHMA):
+    """What the scheduler asks of ``NixlConnector`` in pull mode, without anything that moves."""
+
+    def __init__(self, vllm_config: VllmConfig, role: Any, kv_cache_config: Any = None) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        self.sends = vllm_config.kv_transfer_config.kv_role == "kv_producer"
+        self.remote: set[str] = set()
+        self.started: list[str] = []
+
+    def start_load_kv(self, *args: Any, **named: Any) -> None: ...
+    def wait_for_layer_load(self, layer_name: str) -> None: ...
+    def save_kv_layer(self, *args: Any, **named: Any) -> None: ...
+    def wait_for_save(self) -> None: ...
+
+    def get_num_new_matched_tokens(self, request: Request, computed: int) -> tuple[int, bool]:
+        missing = request.num_prompt_tokens - computed
+        return (missing, True) if request.request_id in self.remote and missing else (0, False)
+
+    def update_state_after_alloc(self, request: Request, blocks: Any, external: int) -> None:
+        if external:
+            self.remote.remove(request.request_id)
+            self.started.append(request.request_id)
+
+    def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
+        return KVConnectorMetadata()
+
+    def request_finished_all_groups(
+        self, request: Request, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, None]:
+        return self.sends and any(block_ids), None
+
+
 class Engine:
     """vLLM's configuration, built once; what a scenario sets is written into it."""
 
@@ -167,9 +206,15 @@ class Engine:
         stages = config.get("stages", 1)
         vllm_config.parallel_config.pipeline_parallel_size = stages
         VllmConfig.use_v2_model_runner = property(lambda _: config.get("staggers", False))
+        role = config.get("kv_role")
+        vllm_config.kv_transfer_config = None
+        if role is not None:
+            vllm_config.kv_transfer_config = KVTransferConfig(
+                kv_connector="Mover", kv_role=role, kv_connector_module_path=__name__
+            )
         drafts = config.get("drafts")
-        offload = config.get("offload")
-        vllm_config.kv_transfer_config = None if offload is None else _offloading(offload)
+        if (offload := config.get("offload")) is not None:
+            vllm_config.kv_transfer_config = _offloading(offload)
         vllm_config.speculative_config = None if drafts is None else self._drafting(drafts)
         vllm_config.model_config.max_model_len = config["max_model_len"]
         cache.block_size = config["groups"][0][1]
@@ -252,6 +297,9 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
     ended_early: set[str] = set()  # some stay known until what is read for them has come
     answered = [0] * len(rows)
     behind: deque[Any] = deque()
+    mover = scheduler.connector if isinstance(scheduler.connector, Mover) else None
+    moving: list[tuple[int, int]] = []
+    ended: set[str] = set()
     while True:
         step = len(steps.rows) + 1
         for index, row in enumerate(rows):
@@ -273,6 +321,8 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
                 )
             )
             added.add(index)
+            if mover is not None and not mover.sends:
+                mover.remote.add(str(index))
         aborted = [
             index
             for index, row in enumerate(rows)
@@ -282,12 +332,15 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
         for index in aborted:
             scheduler.finish_requests(str(index), RequestStatus.FINISHED_ABORTED)
         unfinished = scheduler.has_requests() if offload else scheduler.has_unfinished_requests()
-        if not unfinished and step >= steps.last_event and not behind:
+        if not unfinished and step >= steps.last_event and not behind and not moving:
             return steps.rows
         preempted.clear()
         output = scheduler.schedule()
         scheduler.finished_req_ids = Ended()
         meta = output.kv_connector_metadata
+        if mover is not None:
+            moving += [(step + rows[int(name)][6], int(name)) for name in mover.started]
+            mover.started.clear()
         ids = list(output.num_scheduled_tokens)
         cached = output.scheduled_cached_reqs
         resumed = set(cached.resumed_req_ids)
@@ -315,7 +368,7 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
         of_step = output, emits, {name: 0 if name in fresh else n for name, n in drafted.items()}
         behind.append(of_step)
         due = behind.popleft() if len(behind) == under_way(config) else None
-        before = list(scheduler.requests)
+        before = [name for name in scheduler.requests if name not in ended]
         if due is not None:
             returned, due_emits, due_drafts = due
             names = list(returned.num_scheduled_tokens)
@@ -336,7 +389,7 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
                     sampled.append([])
             moved: list[int] = []
             connector_output = None
-            if (moves := returned.kv_connector_metadata) is not None:
+            if offload and (moves := returned.kv_connector_metadata) is not None:
                 loaded = {job: entry.req_id for job, entry in moves.load_jobs.items()}
                 loading.update(loaded)
                 moved = host.step(
@@ -348,6 +401,13 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
                 connector_output = KVConnectorOutput(
                     finished_recving={loading.pop(job) for job in moved if job in loading},
                     kv_connector_worker_meta=worker if moved else None,
+                )
+            done, moving = due_of(moving, step)
+            if mover is not None:
+                there = [str(index) for index in done]
+                connector_output = KVConnectorOutput(
+                    finished_sending=there if mover.sends else None,
+                    finished_recving=None if mover.sends else there,
                 )
             scheduler.update_from_output(
                 returned,
@@ -364,6 +424,22 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
             if "drafts" in config and not config["async_scheduling"]:
                 drafts = [[0] * config["drafts"]["tokens"] for _ in names]
                 scheduler.update_draft_token_ids(DraftTokenIds(names, drafts))
+        finished = [
+            name
+            for name in before
+            if name not in ended_early
+            and (
+                name not in scheduler.requests
+                or (mover is not None and scheduler.requests[name].is_finished())
+            )
+        ]
+        ended.update(finished)
+        if mover is not None and mover.sends:
+            moving += [
+                (step + rows[int(name)][6], int(name))
+                for name in sorted(finished, key=int)
+                if name in scheduler.requests
+            ]
         running, waiting = scheduler.get_request_counts()
         more = steps.add(
             scheduled=[[int(name), output.num_scheduled_tokens[name]] for name in ids],
@@ -390,11 +466,7 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
                 ),
             ],
             preempted=list(preempted),
-            finished=sorted(
-                int(name)
-                for name in before
-                if name not in scheduler.requests and name not in ended_early
-            ),
+            finished=sorted(map(int, finished)),
             aborted=aborted,
             decided=decided,
             returned=[pool.get_num_free_blocks(), running, waiting],
@@ -586,11 +658,41 @@ def drawn_with_offload(seed: int) -> Scenario:
     return scenario
 
 
+def drawn_prompts(seed: int) -> Scenario:
+    """Prompts alone, whose KV is read after as many steps as are drawn."""
+    scenario = _moving(seed, "prompts", "kv_producer")
+    for row in scenario["requests"]:
+        row[3] = 1
+    return scenario
+
+
+def drawn_answers(seed: int) -> Scenario:
+    """Answers alone, to prompts whose KV comes after as many steps as are drawn."""
+    return _moving(seed, "answers", "kv_consumer")
+
+
+def _moving(seed: int, name: str, role: str) -> Scenario:
+    scenario = drawn(seed)
+    config, draw = scenario["config"], random.Random(f"{name} {seed}")
+    scenario["name"] = f"{name} {seed}"
+    config["groups"] = [["full", config["groups"][0][1], None]]
+    config["prefix_cache_retention_interval"] = 0
+    config["policy"] = "fcfs"
+    config["kv_role"] = role
+    slowest = draw.choice((0, 2, 9, 40))
+    for row in scenario["requests"]:
+        row[1] = 0
+        row.append(draw.randint(0, slowest))
+    return scenario
+
+
 _DRAWN = {
     "plain": drawn,
     "drafts": drawn_with_drafts,
     "stages": drawn_with_stages,
     "offload": drawn_with_offload,
+    "prompts": drawn_prompts,
+    "answers": drawn_answers,
 }
 
 

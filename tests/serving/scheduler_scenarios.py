@@ -2,8 +2,8 @@
 
 A scenario is one line of JSON. ``requests`` are rows of arrival step, abort step (0 for none),
 prompt tokens, output tokens, priority and block hashes; where tokens are drafted also how many of
-them are kept, in a list that is read by the tokens a request has, over and over. ``steps`` are
-rows of
+them are kept, in a list that is read by the tokens a request has, over and over; where KV moves
+between engines, in how many steps it has been read, or is there. ``steps`` are rows of
 
 - ``scheduled``: id and tokens of each scheduled request, in the scheduler's order,
 - ``loads`` and ``stores``: number and blocks of each transfer from and to the host,
@@ -37,6 +37,7 @@ from tokenroom.serving.schedulers.vllm import VllmDrafts, VllmScheduler, VllmSch
 from tokenroom.serving.schedulers.vllm_drafting import DraftingScheduler
 from tokenroom.serving.schedulers.vllm_offloading import OffloadingScheduler, VllmOffloadingConfig
 from tokenroom.serving.schedulers.vllm_pipeline import VllmPipelineConfig, VllmPipelineScheduler
+from tokenroom.serving.schedulers.vllm_transfers import VllmDecodeScheduler, VllmPrefillScheduler
 from tokenroom.serving.sequence import Sequence
 
 STUCK_AFTER = 4
@@ -68,8 +69,15 @@ def config_of(scenario: Scenario) -> VllmSchedulerConfig:
     if (drafts := config.pop("drafts", None)) is not None:
         reread = tuple(drafts["reread_groups"])
         config["drafts"] = VllmDrafts(**{**drafts, "reread_groups": reread})
+    config.pop("kv_role", None)
     kind = VllmPipelineConfig if "stages" in config else VllmSchedulerConfig
     return kind(groups=groups, **config)
+
+
+def due_of(moving: list[tuple[int, int]], step: int) -> tuple[list[int], list[tuple[int, int]]]:
+    """Requests whose KV has moved by the end of a step, and what is still to move."""
+    due = [index for at, index in moving if at <= step]
+    return due, [one for one in moving if one[0] > step]
 
 
 def under_way(config: dict[str, Any]) -> int:
@@ -87,6 +95,10 @@ def kept(row: list[Any], tokens: int) -> int:
 
 def scheduler_of(scenario: Scenario) -> VllmScheduler:
     config, rows = config_of(scenario), scenario["requests"]
+    if (role := scenario["config"].get("kv_role")) is not None:
+        return (
+            VllmPrefillScheduler(config) if role == "kv_producer" else VllmDecodeScheduler(config)
+        )
     if isinstance(config, VllmPipelineConfig):
         return VllmPipelineScheduler(config)
     if isinstance(config, VllmOffloadingConfig):
@@ -151,6 +163,7 @@ def replay(scenario: Scenario) -> list[dict[str, Any]]:
     host = Host(scenario["config"].get("offload", {}).get("durations", [0]))
     sequences: dict[int, Sequence] = {}
     behind: deque[StepPlan] = deque()
+    moving: list[tuple[int, int]] = []
     while True:
         step = len(steps.rows) + 1
         for index, (arrival, _, prompt, output, priority, hashes, *_) in enumerate(rows):
@@ -172,11 +185,14 @@ def replay(scenario: Scenario) -> list[dict[str, Any]]:
         ]
         for index in aborted:
             scheduler.abort(sequences[index])
-        moving = isinstance(scheduler, OffloadingScheduler) and scheduler.is_moving
-        done = not scheduler.unfinished and not moving
+        under_move = isinstance(scheduler, OffloadingScheduler) and scheduler.is_moving
+        done = not scheduler.unfinished and not under_move and not moving
         if done and step >= steps.last_event and not behind:
             return steps.rows
         plan = scheduler.schedule()
+        if isinstance(scheduler, VllmDecodeScheduler):
+            given = [sequence.request.id for sequence, _ in scheduler.wanted()]
+            moving += [(step + rows[index][6], index) for index in given]
         decided = [config.num_blocks - 1 - plan.used_blocks, plan.num_running, plan.num_waiting]
         tables = checksum(
             [sequence.blocks for sequence in plan.sequences],
@@ -191,6 +207,16 @@ def replay(scenario: Scenario) -> list[dict[str, Any]]:
                 sorted(transfers.awaited),
             )
         finished = scheduler.complete(due) if due is not None else []
+        if due is not None:
+            read, moving = due_of(moving, step)
+            for index in read:
+                if isinstance(scheduler, VllmDecodeScheduler):
+                    scheduler.arrived(sequences[index])
+                elif isinstance(scheduler, VllmPrefillScheduler):
+                    scheduler.release(sequences[index])
+        if isinstance(scheduler, VllmPrefillScheduler):
+            ended = sorted(sequence.request.id for sequence in finished)
+            moving += [(step + rows[index][6], index) for index in ended]
         moves = plan.transfers
         more = steps.add(
             scheduled=[

@@ -48,6 +48,10 @@ def test_recorded_workloads_cross_what_schedulers_do() -> None:
     assert sum(len(step.get("preempted", ())) for step in of_stages) > 300
     assert {scenario["config"]["stages"] for scenario in stages} == {2, 3, 4}
     assert {scenario["config"]["staggers"] for scenario in stages} == {True, False}
+    moving = [scenario for scenario in read(RECORDED) if "kv_role" in scenario["config"]]
+    of_moving = [step for scenario in moving for step in scenario["steps"]]
+    assert sum(len(step.get("preempted", ())) for step in of_moving) > 30
+    assert {scenario["config"]["kv_role"] for scenario in moving} == {"kv_producer", "kv_consumer"}
     drafts = [scenario for scenario in read(RECORDED) if "drafts" in scenario["config"]]
     of_drafts = [step for scenario in drafts for step in scenario["steps"]]
     assert sum(len(step.get("preempted", ())) for step in of_drafts) > 50

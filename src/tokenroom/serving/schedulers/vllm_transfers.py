@@ -47,6 +47,15 @@ class VllmPrefillScheduler(VllmScheduler):
         _check_groups(config)
         super().__init__(config)
 
+    def complete(self, plan: StepPlan) -> list[Sequence]:
+        """Take in the tokens of a step; gives what it finished.
+
+        What was preempted while its token was under way has no blocks to be read: it goes on anew.
+        """
+        lost = [one for one in plan.sequences if one.status is Status.PREEMPTED]
+        plan.silent += [one for one in lost if one not in plan.silent]
+        return super().complete(plan)
+
     def release(self, sequence: Sequence) -> None:
         """Give back the blocks of a request that has ended: they have been read."""
         assert isinstance(self.kv, _KeepsFinished)
@@ -59,10 +68,11 @@ class VllmDecodeScheduler(VllmScheduler):
     Blocks for a whole prompt are given at once, without a place among ``max_num_seqs`` or tokens of
     a step, where they leave enough for prompts that are being computed here. When the KV has
     arrived, the last token of the prompt is computed, which gives the first of the answer. A
-    request that is preempted computes its prompt itself.
+    request that is preempted computes its prompt itself; it is not while a step of it is under way,
+    since its blocks could be filled anew before that step has written to them.
     """
 
-    __slots__ = ("_arriving", "_filled", "_remote", "_wanted")
+    __slots__ = ("_arriving", "_filled", "_is_full", "_remote", "_wanted")
 
     def __init__(self, config: VllmSchedulerConfig) -> None:
         _check_groups(config)
@@ -71,6 +81,7 @@ class VllmDecodeScheduler(VllmScheduler):
         self._arriving: deque[Sequence] = deque()
         self._filled: set[Sequence] = set()
         self._wanted: list[tuple[Sequence, int]] = []
+        self._is_full = False
 
     @property
     def unfinished(self) -> int:
@@ -106,8 +117,10 @@ class VllmDecodeScheduler(VllmScheduler):
 
     def schedule(self) -> StepPlan:
         """Decide the next step, then give blocks to requests whose KV is to come."""
+        self._is_full = False
         plan = super().schedule()
-        if not plan.preempted and not self.waiting and sum(plan.tokens) < self._budget:
+        stops = plan.preempted or self.waiting or self._is_full
+        if not stops and sum(plan.tokens) < self._budget:
             self._give_blocks()
         plan.used_blocks = self.config.num_blocks - 1 - self.kv.pool.num_free
         plan.num_waiting = len(self.waiting) + len(self._remote) + len(self._arriving)
@@ -121,6 +134,9 @@ class VllmDecodeScheduler(VllmScheduler):
         for sequence in [one for one in self._arriving if one in self._filled]:
             if not budget or len(self.running) >= self.config.max_num_seqs:
                 break
+            if self.running and self.kv.pool.num_free < self._spare_blocks:
+                self._is_full = True  # nobody else is let in before it, either
+                return 0
             self._arriving.remove(sequence)
             self._filled.remove(sequence)
             self.running.append(sequence)
@@ -133,6 +149,9 @@ class VllmDecodeScheduler(VllmScheduler):
             plan.contexts.append(sequence.tokens - 1)
             budget -= 1
         return budget
+
+    def _is_free_at_once(self, sequence: Sequence) -> bool:
+        return not sequence.in_flight
 
     def _give_blocks(self) -> None:
         """Give blocks to requests in turn, while there are enough."""
