@@ -48,6 +48,7 @@ from sglang.srt.managers.scheduler_components.batch_result_processor import (
     SchedulerBatchResultProcessor,
 )
 from sglang.srt.managers.scheduler_components.new_token_ratio_tracker import NewTokenRatioTracker
+from sglang.srt.managers.scheduler_components.recv_skipper import SchedulerRecvSkipper
 from sglang.srt.managers.utils import GenerationBatchResult, validate_input_length
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
@@ -168,7 +169,9 @@ class Driven(Scheduler):
             disable_radix_cache=config["disable_radix_cache"],
             prefill_max_requests=config["prefill_max_requests"],
             pp_max_micro_batch_size=config["max_running_requests"],
+            scheduler_recv_interval=config.get("scheduler_recv_interval", 1),
         )
+        self.recv_skipper = SchedulerRecvSkipper.maybe_create()
         self.device = "cpu"
         self.page_size = page
         self.spec_algorithm = SpeculativeAlgorithm.from_string(None)
@@ -299,6 +302,7 @@ class Driven(Scheduler):
         self.steps = Steps(scenario["requests"])
         self.row: dict[str, Any] | None = None
         self.known: dict[str, Req] = {}
+        self.coming: list[int] = []
         self.ended: set[str] = set()
         self.cached: dict[str, int] = {}
 
@@ -371,15 +375,23 @@ class Driven(Scheduler):
                 self.gracefully_exit = True
                 return []
         step = len(self.steps.rows) + 1
-        if not self.known and not self.result_queue:
+        idle = not self.known and not self.result_queue
+        if idle:
             self.new_token_ratio_tracker.reset()  # on_idle: an idle loop turns until one arrives
             if step > self.steps.last_event:
                 self.gracefully_exit = True
                 return []
-        aborted = []
-        for index, request in enumerate(self.scenario["requests"]):
-            if request[0] == step:
+        rows = self.scenario["requests"]
+        self.coming += [index for index, request in enumerate(rows) if request[0] == step]
+        skipper = self.recv_skipper
+        if skipper is None or skipper.handle(self.last_batch) or idle:
+            if skipper is not None:
+                skipper._counter = 0
+            for index in self.coming:
                 self._arrive(index)
+            self.coming = []
+        aborted = []
+        for index, request in enumerate(rows):
             if request[1] == step and _name(index) in self.known:
                 aborted.append(index)
                 self.abort_request(AbortReq(rid=_name(index)))
@@ -422,7 +434,7 @@ class Driven(Scheduler):
                 int(chunked is not None),
             ],
             queue=[int(req.rid) for req in self.waiting_queue],
-            ratio=round(ratio, 9) if self.known else 0,
+            ratio=round(ratio, 9) if self.known or self.coming else 0,
             tree=self._shape(),
         )
         return plan
@@ -540,6 +552,7 @@ def drawn(seed: int) -> Scenario:
         shared.append(list(range(names, names + length)))
         names += length
     above = draw.choice((0.1, 0.5, 3))
+    interval = draw.choice((1, 1, 1, 4, 10))
     requests: list[list[Any]] = []
     for _ in range(count):
         prompt = min(room - 1, 1 + int(draw.expovariate(1 / typical)))
@@ -560,7 +573,7 @@ def drawn(seed: int) -> Scenario:
                     prompt = min(room - 1, prompt + len(hashes) * size)
             hashes = hashes[: (prompt + output) // size]
         arrival = draw.randint(1, spread)
-        abort = arrival + draw.randint(0, 30) if draw.random() < 0.08 else 0
+        abort = arrival + draw.randint(0, 30) if draw.random() < 0.08 and interval == 1 else 0
         more = asks == "more" or (asks == "mixed" and draw.random() < 0.5)
         most = output + int(draw.expovariate(1 / (above * answers))) if more else output
         forced = int(most == output and draw.random() < (0.9 if asks == "length" else 0.3))
@@ -575,6 +588,7 @@ def drawn(seed: int) -> Scenario:
             "max_prefill_tokens": draw.choice((64, 256, 1024, 16384)),
             "chunked_prefill_size": None if chunk is None else max(chunk, page, 2 * seqs),
             "prefill_max_requests": draw.choice((None, None, None, 1, 3)),
+            "scheduler_recv_interval": interval,
             "enable_mixed_chunk": draw.random() < 0.3,
             "disable_radix_cache": draw.random() < 0.2,
             "overlap": draw.random() < 0.7,

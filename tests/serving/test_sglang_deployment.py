@@ -43,6 +43,7 @@ def test_the_plan_says_what_the_scheduler_has() -> None:
         ("--schedule-conservativeness 0.5", {"schedule_conservativeness": 0.5}),
         ("--enable-mixed-chunk", {"enable_mixed_chunk": True}),
         ("--prefill-max-requests 4", {"prefill_max_requests": 4}),
+        ("--scheduler-recv-interval 10", {"scheduler_recv_interval": 10}),
         ("--max-running-requests 32", {"max_running_requests": 32}),
     ],
 )

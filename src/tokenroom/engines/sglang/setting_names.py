@@ -45,6 +45,7 @@ _COUNTS: Final = frozenset(
         *("max_mamba_cache_size", "cuda_graph_max_bs", "prefill_graph_max_tokens"),
         *("speculative_num_steps", "speculative_num_draft_tokens", "speculative_eagle_topk"),
         *("max_lora_rank", "max_loras_per_batch", "moe_dense_tp_size", "prefill_max_requests"),
+        "scheduler_recv_interval",
     }
 )
 

@@ -57,6 +57,7 @@ class SGLangSettings:
     schedule_conservativeness: float | None = None
     enable_mixed_chunk: bool | None = None
     prefill_max_requests: int | None = None
+    scheduler_recv_interval: int | None = None
     decode_graphs: bool | None = None
     prefill_graphs: bool | None = None
     cuda_graph_max_bs: int | None = None

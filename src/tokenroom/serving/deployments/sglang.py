@@ -18,7 +18,7 @@ from tokenroom.serving.schedulers.sglang_config import SglangSchedulerConfig
 
 _OWN: Final = (
     *("schedule_policy", "schedule_conservativeness"),
-    *("enable_mixed_chunk", "prefill_max_requests"),
+    *("enable_mixed_chunk", "prefill_max_requests", "scheduler_recv_interval"),
 )
 _SCHEDULING: Final = (*_OWN, "max_new_tokens")
 _FCFS_SINCE: Final = (0, 4, 4)
@@ -41,8 +41,9 @@ def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngi
     """One data-parallel copy of a fitted SGLang deployment.
 
     ``scheduling`` may hold ``schedule_policy``, ``schedule_conservativeness``,
-    ``enable_mixed_chunk`` and ``prefill_max_requests``, which count before the deployment's own
-    settings, and ``max_new_tokens``: what requests ask for, whatever their answers have.
+    ``enable_mixed_chunk``, ``prefill_max_requests`` and ``scheduler_recv_interval``, which count
+    before the deployment's own settings, and ``max_new_tokens``: what requests ask for, whatever
+    their answers have.
 
     Raises:
         DeploymentError: It has a setting of another name or value, or a part that is not
@@ -108,6 +109,7 @@ def scheduler_config(
         max_prefill_tokens=resolved.max_prefill_tokens,
         chunked_prefill_size=chunk if chunk > 0 else None,
         prefill_max_requests=asked.prefill_max_requests,
+        scheduler_recv_interval=asked.scheduler_recv_interval or 1,
         enable_mixed_chunk=bool(asked.enable_mixed_chunk),
         disable_radix_cache=not resolved.radix_cache,
         overlap_schedule=resolved.overlap,

@@ -61,11 +61,13 @@ class SglangScheduler:
 
     __slots__ = (
         "_added",
+        "_come",
         "_free_rows",
         "_in_flight",
         "_last",
         "_live",
         "_some_ended",
+        "_steps_unreceived",
         "cache",
         "chunked",
         "config",
@@ -91,7 +93,8 @@ class SglangScheduler:
         self._free_rows = config.max_running_requests
         self._in_flight: SglangPlan | None = None
         self._last: SglangPlan | None = None
-        self._added = self._live = 0
+        self._come: list[RadixSequence] = []
+        self._added = self._live = self._steps_unreceived = 0
 
     @property
     def unfinished(self) -> int:
@@ -135,8 +138,6 @@ class SglangScheduler:
             ignore_eos: It forbids its answer to end earlier; as the settings say when not given.
         """
         config = self.config
-        if not self._live and self._in_flight is None:
-            self.ratio.reset()  # an idle loop turned meanwhile (on_idle)
         if max_new_tokens is None:
             max_new_tokens = (
                 request.output_tokens if config.max_new_tokens is None else config.max_new_tokens
@@ -155,14 +156,14 @@ class SglangScheduler:
         )
         self._added += 1
         self._live += 1
-        self.waiting.add((sequence,))
+        self._come.append(sequence)
         return sequence
 
     def abort(self, sequence: Sequence) -> None:
         """End a request early; one that runs ends with the next result, as in SGLang."""
         assert isinstance(sequence, RadixSequence)
-        if sequence in self.waiting:
-            self.waiting.remove(sequence)
+        if sequence in self._come or sequence in self.waiting:
+            (self._come if sequence in self._come else self.waiting).remove(sequence)
             sequence.status = Status.ABORTED
             self._live -= 1
         elif not sequence.ended:
@@ -172,15 +173,35 @@ class SglangScheduler:
 
     def schedule(self) -> SglangPlan:
         """Decide the next step: prompts as long as any can be let in, answers otherwise."""
+        self._receive()
         self._merge()
         plan = self._new_prefill() or self._decode() or SglangPlan()
         plan.used_blocks = self.used_tokens // self.config.page_size
-        plan.num_waiting = len(self.waiting)
-        plan.num_running = self._live - len(self.waiting)
+        plan.num_waiting = len(self.waiting) + len(self._come)
+        plan.num_running = self._live - plan.num_waiting
         self._last = plan if plan.sequences else None
         if plan.sequences and self.config.overlap_schedule:
             self._in_flight = plan
         return plan
+
+    def _receive(self) -> None:
+        """Queue who has come, if it is time to look (``SchedulerRecvSkipper``).
+
+        It is after a step of prompts, and while there is nothing else to do.
+        """
+        last = self._last
+        self._steps_unreceived += 1
+        idle = self._live == len(self._come) and self._in_flight is None
+        if idle:
+            self.ratio.reset()  # an idle loop turned meanwhile (on_idle)
+        if (
+            idle
+            or (last is not None and last.extends)
+            or self._steps_unreceived >= self.config.scheduler_recv_interval
+        ):
+            self._steps_unreceived = 0
+            self.waiting.add(self._come)
+            self._come = []
 
     def _merge(self) -> None:
         """Let those whose prompts the last step computed run on, and drop those that have ended."""

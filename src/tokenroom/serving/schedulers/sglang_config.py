@@ -24,6 +24,7 @@ class SglangSchedulerConfig:
         max_prefill_tokens: Most tokens of a step of prompts.
         chunked_prefill_size: Most tokens of it where prompts may be divided; None where not.
         prefill_max_requests: Most prompts of a step; None for any number.
+        scheduler_recv_interval: Steps of answers after which it is looked who has come.
         enable_mixed_chunk: Steps of prompts go on with answers too.
         disable_radix_cache: Prefixes are not cached.
         overlap_schedule: A step is decided before the one before it has returned.
@@ -45,6 +46,7 @@ class SglangSchedulerConfig:
     max_prefill_tokens: int = 16384
     chunked_prefill_size: int | None
     prefill_max_requests: int | None = None
+    scheduler_recv_interval: int = 1
     enable_mixed_chunk: bool = False
     disable_radix_cache: bool = False
     overlap_schedule: bool = True
@@ -61,6 +63,7 @@ class SglangSchedulerConfig:
             "context_length",
             "max_running_requests",
             "max_prefill_tokens",
+            "scheduler_recv_interval",
             "name_tokens",
         ):
             if getattr(self, name) < 1:
