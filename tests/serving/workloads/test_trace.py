@@ -8,13 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenroom.errors import WorkloadError
 from tokenroom.serving.workloads.columns import parse_columns
 from tokenroom.serving.workloads.summary import summarise
 from tokenroom.serving.workloads.trace import Trace, TraceOptions
+
+without_deadline = settings(deadline=None)  # a busy disk takes its time
 
 AZURE = (
     "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
@@ -398,6 +400,7 @@ rows = st.lists(
 )
 
 
+@without_deadline
 @given(rows, st.sampled_from(["\n", "\r\n"]))
 def test_what_is_written_is_read_in_order(
     tmp_path_factory: pytest.TempPathFactory, data: list[tuple[int, int, int]], end: str
@@ -415,6 +418,7 @@ def test_what_is_written_is_read_in_order(
     )
 
 
+@without_deadline
 @given(st.binary(max_size=400))
 def test_no_content_ends_in_anything_but_requests_or_one_sentence(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
