@@ -99,6 +99,9 @@ COLLECTIVES: Final = (
 )
 
 
+_WITHOUT_KERNELS: Final = (*COLLECTIVES, Kind.HOST_READ, Kind.HOST_COMPUTE)
+
+
 class Shares(NamedTuple):
     """Coefficients of one kind of kernel and type on one accelerator.
 
@@ -570,6 +573,85 @@ def host_bandwidth(accelerator: Accelerator) -> float:
     return found
 
 
+class OperatorSeconds(NamedTuple):
+    """Time of an operator, all its runs, as its table tells it.
+
+    Attributes:
+        latency: What its start takes, which a kernel before it may hide.
+        busy: What its work takes, or all of it where there is no kernel.
+    """
+
+    latency: float
+    busy: float
+
+
+def operator_seconds(
+    efficiency: Efficiency,
+    operator: Operator,
+    accelerator: Accelerator,
+    per_node: int,
+    factors: Factors = UNCALIBRATED,
+) -> OperatorSeconds:
+    """Time of an operator without its range; raises as :func:`operator_duration`."""
+    times = operator.times
+    if operator.kind in _WITHOUT_KERNELS:
+        return OperatorSeconds(
+            0.0, times * _transfer_seconds(efficiency, operator, accelerator, per_node, factors)
+        )
+    shares, _, _ = _kernel_of(efficiency, operator, accelerator)
+    latency, _, _, busy = _kernel_seconds(shares, operator, accelerator, factors)
+    return OperatorSeconds(times * latency, times * busy)
+
+
+def _transfer_seconds(
+    efficiency: Efficiency,
+    operator: Operator,
+    accelerator: Accelerator,
+    per_node: int,
+    factors: Factors,
+) -> float:
+    """Seconds of one run of what no kernel of the accelerator does alone."""
+    if operator.kind is Kind.HOST_COMPUTE:
+        (bandwidth,) = operator.shape
+        return float(operator.num_bytes / (bandwidth * HOST_MEMORY_SHARE))
+    if operator.kind is Kind.HOST_READ:
+        return float(operator.num_bytes / (host_bandwidth(accelerator) * HOST_LINK_SHARE))
+    seconds = collective_seconds(efficiency, operator, accelerator, per_node)
+    return seconds * factors.communication
+
+
+def _kernel_of(
+    efficiency: Efficiency, operator: Operator, accelerator: Accelerator
+) -> tuple[Shares, Residual, Tables]:
+    arithmetic = operator.arithmetic
+    if operator.kind in (Kind.GEMM, Kind.GROUPED_GEMM):
+        arithmetic = supported_arithmetic(arithmetic, accelerator)
+    return kernel_shares(efficiency, operator.kind, arithmetic)
+
+
+def _kernel_seconds(
+    shares: Shares, operator: Operator, accelerator: Accelerator, factors: Factors
+) -> tuple[float, float, float, float]:
+    """Seconds of one run of a kernel: latency, arithmetic, memory, and the last two joined."""
+    bandwidth = bandwidth_of(accelerator)
+    if operator.kind is Kind.MEMORY:
+        moved = factors.bandwidth * operator.num_bytes / (bandwidth * shares.memory)
+        return shares.launch_seconds, 0.0, moved, moved
+    arithmetic = operator.arithmetic
+    if operator.kind in (Kind.GEMM, Kind.GROUPED_GEMM):
+        arithmetic = supported_arithmetic(arithmetic, accelerator)
+    latency, work, moved = kernel_parts(
+        shares,
+        operator.flops,
+        operator.num_bytes,
+        operator.shape,
+        peak_flops(arithmetic, accelerator),
+        bandwidth,
+    )
+    work, moved = factors.compute * work, factors.bandwidth * moved
+    return latency, work, moved, joined(work, moved, shares.sharpness)
+
+
 def operator_duration(
     efficiency: Efficiency,
     operator: Operator,
@@ -588,42 +670,26 @@ def operator_duration(
     Raises:
         HardwareError: A peak or bandwidth that it needs is not known.
     """
-    times = operator.times
-    if operator.kind is Kind.HOST_COMPUTE:
-        (bandwidth,) = operator.shape
-        seconds = times * operator.num_bytes / (bandwidth * HOST_MEMORY_SHARE)
-        low, high = _HOST_MEMORY_RANGE
-        return Duration(seconds, seconds * low, seconds * high, "bandwidth")
-    if operator.kind is Kind.HOST_READ:
-        seconds = times * operator.num_bytes / (host_bandwidth(accelerator) * HOST_LINK_SHARE)
-        low, high = _HOST_LINK_RANGE
-        return Duration(seconds, seconds * low, seconds * high, "communication")
+    times, kind = operator.times, operator.kind
+    if kind in _WITHOUT_KERNELS:
+        seconds = times * _transfer_seconds(efficiency, operator, accelerator, per_node, factors)
+        if kind is Kind.HOST_COMPUTE:
+            low, high = _HOST_MEMORY_RANGE
+        elif kind is Kind.HOST_READ:
+            low, high = _HOST_LINK_RANGE
+        else:
+            kind = Kind.ALL_GATHER if kind is Kind.SEND else kind
+            spread = efficiency.spread
+            for out in beyond_fit(efficiency, operator, efficiency.tables[kind, ""], per_node):
+                spread *= out.widening
+            low, high = efficiency.residuals[kind, ""].widened(spread)
+        limiter = "bandwidth" if kind is Kind.HOST_COMPUTE else "communication"
+        return Duration(seconds, seconds * low, seconds * high, limiter)
+    shares, residual, tables = _kernel_of(efficiency, operator, accelerator)
     spread = efficiency.spread
-    if operator.kind in COLLECTIVES:
-        kind = Kind.ALL_GATHER if operator.kind is Kind.SEND else operator.kind
-        for out in beyond_fit(efficiency, operator, efficiency.tables[kind, ""], per_node):
-            spread *= out.widening
-        seconds = times * collective_seconds(efficiency, operator, accelerator, per_node)
-        seconds *= factors.communication
-        low, high = efficiency.residuals[kind, ""].widened(spread)
-        return Duration(seconds, seconds * low, seconds * high, "communication")
-    arithmetic = operator.arithmetic
-    if operator.kind in (Kind.GEMM, Kind.GROUPED_GEMM):
-        arithmetic = supported_arithmetic(arithmetic, accelerator)
-    shares, residual, tables = kernel_shares(efficiency, operator.kind, arithmetic)
     for out in beyond_fit(efficiency, operator, tables, per_node):
         spread *= out.widening
-    bandwidth = bandwidth_of(accelerator)
-    if operator.kind is Kind.MEMORY:
-        latency, work = shares.launch_seconds, 0.0
-        moved = busy = factors.bandwidth * operator.num_bytes / (bandwidth * shares.memory)
-    else:
-        peak = peak_flops(arithmetic, accelerator)
-        latency, work, moved = kernel_parts(
-            shares, operator.flops, operator.num_bytes, operator.shape, peak, bandwidth
-        )
-        work, moved = factors.compute * work, factors.bandwidth * moved
-        busy = joined(work, moved, shares.sharpness)
+    latency, work, moved, busy = _kernel_seconds(shares, operator, accelerator, factors)
     limiter = "compute" if work > moved else "bandwidth"
     latency = max(0.0, latency - overlap_seconds)
     if latency > busy:

@@ -19,7 +19,7 @@ from tokenroom.performance.efficiency import (
     joined,
     kernel_parts,
     kernel_shares,
-    operator_duration,
+    operator_seconds,
     peak_flops,
 )
 from tokenroom.performance.factors import UNCALIBRATED, Factors
@@ -242,9 +242,7 @@ class StepParts:
         efficiency, accelerator = self._efficiency, self._accelerator
         overlap = self._host.overlap_seconds
         for operator in every:
-            alone = operator_duration(efficiency, operator, accelerator, per_node, 0.0, factors)
-            started += alone.seconds
-            replayed += operator_duration(
-                efficiency, operator, accelerator, per_node, overlap, factors
-            ).seconds
+            latency, busy = operator_seconds(efficiency, operator, accelerator, per_node, factors)
+            started += latency + busy
+            replayed += max(0.0, latency - operator.times * overlap) + busy
         return Part(started, replayed, starting_seconds(every, self._host))
