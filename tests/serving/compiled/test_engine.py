@@ -180,6 +180,41 @@ def test_users_who_wait_are_served_alike(
 
 
 @pytest.mark.parametrize("ahead", [True, False])
+def test_the_first_of_equal_blocks_is_found(ahead: bool) -> None:
+    """Answers that several requests write alike, in a pool that keeps only some of them."""
+    config = VllmSchedulerConfig(
+        groups=(KvGroup(kind=Kind.FULL, block_tokens=4),),
+        num_blocks=60,
+        max_model_len=100,
+        max_num_batched_tokens=64,
+        max_num_seqs=4,
+        async_scheduling=ahead,
+    )
+    hits = 0
+    for seed in range(60):
+        draw = random.Random(seed)
+        requests = []
+        clock = 0.0
+        for number in range(24):
+            clock += draw.choice([0.0, 0.0, 0.9])
+            prompt, output = draw.randint(1, 30), draw.randint(20, 60)
+            stem = draw.randrange(2)
+            names = tuple(1000 * stem + block for block in range((prompt + output) // 4))
+            requests.append(
+                Request(
+                    id=number,
+                    arrival_seconds=clock,
+                    prompt_tokens=prompt,
+                    output_tokens=output,
+                    block_hashes=names,
+                )
+            )
+        records = check(config, lambda given=requests: OpenLoop(given))  # type: ignore[misc]
+        hits += sum(record.cached_tokens for record in records)
+    assert hits > 1000
+
+
+@pytest.mark.parametrize("ahead", [True, False])
 @pytest.mark.parametrize("caches", [True, False])
 def test_a_long_run_has_the_same_steps(ahead: bool, caches: bool) -> None:
     config = VllmSchedulerConfig(
