@@ -337,7 +337,7 @@ def run(engine: Engine, scenario: Scenario) -> list[dict[str, Any]]:
         preempted.clear()
         output = scheduler.schedule()
         scheduler.finished_req_ids = Ended()
-        meta = output.kv_connector_metadata
+        meta = output.kv_connector_metadata if offload else None
         if mover is not None:
             moving += [(step + rows[int(name)][6], int(name)) for name in mover.started]
             mover.started.clear()
