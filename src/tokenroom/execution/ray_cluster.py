@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from collections.abc import Callable
@@ -44,7 +45,7 @@ class RayCluster(Executor):
         self._ray = ray
         try:
             _reach(address)  # Ray itself goes on trying for minutes
-            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError, OSError) as error:
             reason = " ".join(str(error).split())[:_REASON_CHARACTERS]
             raise ExecutionError(
