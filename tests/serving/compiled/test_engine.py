@@ -215,6 +215,34 @@ def test_the_first_of_equal_blocks_is_found(ahead: bool) -> None:
 
 
 @pytest.mark.parametrize("ahead", [True, False])
+def test_who_is_preempted_after_alike_steps_finds_its_blocks_again(ahead: bool) -> None:
+    """A pool that runs out while everybody decodes: what was filled meanwhile is not lost."""
+    config = VllmSchedulerConfig(
+        groups=(KvGroup(kind=Kind.FULL, block_tokens=4),),
+        num_blocks=30,
+        max_model_len=100,
+        max_num_batched_tokens=64,
+        max_num_seqs=5,
+        async_scheduling=ahead,
+    )
+    preemptions = 0
+    for seed in range(40):
+        draw = random.Random(seed)
+        requests = [
+            Request(
+                id=number,
+                arrival_seconds=0.3 * number,
+                prompt_tokens=draw.randint(1, 12),
+                output_tokens=draw.randint(20, 70),
+            )
+            for number in range(15)
+        ]
+        records = check(config, lambda given=requests: OpenLoop(given))  # type: ignore[misc]
+        preemptions += sum(record.preemptions for record in records)
+    assert preemptions > 50
+
+
+@pytest.mark.parametrize("ahead", [True, False])
 @pytest.mark.parametrize("caches", [True, False])
 def test_a_long_run_has_the_same_steps(ahead: bool, caches: bool) -> None:
     config = VllmSchedulerConfig(
