@@ -90,3 +90,23 @@ def test_aliases_may_not_expand_without_bound() -> None:
 def test_a_damaged_text_is_one_error(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse_yaml(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: 1\nb: 2\na: 3", "line 3: 'a' is given twice"),
+        ("x: [{b: 1, b: 1}]", "line 1: 'b' is given twice"),
+        ('{"a": 1, "a": 2}', "line 1: 'a' is given twice"),
+    ],
+)
+def test_a_key_given_twice_is_refused_where_keys_are_ours(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse_yaml(text, unique_keys=True)
+    assert parse_yaml(text)  # an engine's own loader takes the last
+
+
+def test_a_key_may_come_again_where_it_is_another_mapping_s() -> None:
+    text = "a: &a {x: 1}\nb: {<<: *a, x: 2}\nc: [*a, *a]"
+    found = parse_yaml(text, unique_keys=True)
+    assert found == [{"a": {"x": 1}, "b": {"x": 2}, "c": [{"x": 1}, {"x": 1}]}]

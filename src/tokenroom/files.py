@@ -117,8 +117,13 @@ def check_regular(
     raise error(f"{what} is {kind}; give a regular file")
 
 
-def parse_yaml(text: str) -> list[Any]:
+def parse_yaml(text: str, *, unique_keys: bool = False) -> list[Any]:
     """Every document of a YAML text, refused when its aliases expand without bound.
+
+    Args:
+        text: The text.
+        unique_keys: Refuse a mapping that has a key twice, as YAML 1.2 does (3.2.1.1). Left out
+            for files that are an engine's own, where its loader takes the last.
 
     Raises:
         ValueError: It is damaged, nested deeper than 100 levels, or holds more than
@@ -129,6 +134,9 @@ def parse_yaml(text: str) -> list[Any]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         _check_expansion(yaml.parse(text, Loader=loader))
+        if unique_keys:
+            for document in yaml.compose_all(text, Loader=loader):
+                _check_keys(document)
         return list(yaml.load_all(text, Loader=loader))
     except RecursionError as problem:
         raise ValueError("it is nested too deeply") from problem
@@ -173,6 +181,29 @@ def _check_expansion(events: Iterator[Any]) -> None:
             raise ValueError(
                 f"it holds more than {MAX_YAML_NODES:,} nodes with its aliases written out"
             )
+
+
+def _check_keys(document: Any) -> None:
+    """Refuse mappings that have a key twice, wherever they are in a composed document."""
+    seen: set[int] = set()
+    open_nodes = [document]
+    while open_nodes:
+        node = open_nodes.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.id == "sequence":
+            open_nodes += node.value
+        elif node.id == "mapping":
+            keys: set[str] = set()
+            for key, value in node.value:
+                open_nodes.append(value)
+                if key.id != "scalar":
+                    continue
+                if key.value in keys:
+                    line = key.start_mark.line + 1
+                    raise ValueError(f"line {line}: {shown(key.value)} is given twice")
+                keys.add(key.value)
 
 
 def _reason(problem: OSError | ValueError) -> str:

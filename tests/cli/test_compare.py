@@ -286,3 +286,14 @@ def test_options_beside_files_are_refused(
     assert "--kv is of one deployment, and files describe them" in err
     _, err = asked(capsys, one, str(tmp_path / "none.yaml"), "--workload", SMALL, code=2)
     assert "none.yaml" in err
+
+
+def test_runs_are_not_written_over_what_is_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text("arrival,input,output\n0,9,9\n")
+    words = ("llama-3-8b", "--gpu", "a100", "--vary", "max-num-seqs=1,2", "--trace", str(trace))
+    assert main(["compare", *words, "--csv", str(trace)]) == 2
+    assert "which is read" in capsys.readouterr().err
+    assert trace.read_text() == "arrival,input,output\n0,9,9\n"

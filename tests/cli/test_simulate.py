@@ -148,6 +148,7 @@ def test_a_deployment_that_does_not_start_serves_nothing(
         (("--price", "0"), "price_per_gpu_hour is 0.0; give USD above 0"),
         (("--router", "sticky"), "--router chooses among servers; give --replicas as well"),
         (("--replicas", "0"), "--replicas is 0; give 1 to 1024"),
+        (("--time-scale", "1e300"), "span at most 100 years"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(
@@ -421,6 +422,61 @@ def test_another_run_is_not_gone_on_with(
     assert "holds more than the 31 lines that this run finds" in err
     _, err = asked(capsys, *words[:-1], "--resume", code=2)
     assert "give it with --requests" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--requests", "t.csv"), "--requests would overwrite 't.csv', which is read"),
+        (("--requests", "link.csv"), "--requests would overwrite 'link.csv', which is read"),
+        (("--plot", "p.png", "--gantt", "./p.png"), "--plot and --gantt both write 'p.png'"),
+        (("--plot", "none/p.png"), "there is no folder 'none'"),
+        (("--plot", "folder.png"), "--plot is 'folder.png', which is a folder"),
+        (("--requests", "kept.csv", "--timeline", "t.txt"), "it may end in .json"),
+        (("--requests", "kept.csv", "--plot", "p.txt"), "it may end in .svg"),
+        (("--requests", "kept.csv", "--gantt", "p.png", "--gantt-window", "3"), "its two ends"),
+    ],
+)
+def test_nothing_that_is_there_is_lost_to_a_mistake(
+    words: tuple[str, ...],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text(TRACE)
+    Path("kept.csv").write_text("of an earlier run")
+    Path("link.csv").symlink_to("t.csv")
+    Path("folder.png").mkdir()
+    _, err = asked(capsys, "llama-3-8b", "--gpu", "a100", "--trace", "t.csv", *words, code=2)
+    assert said in err
+    assert Path("t.csv").read_text() == TRACE
+    assert Path("kept.csv").read_text() == "of an earlier run"
+
+
+def test_files_that_a_description_names_are_read_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text(TRACE)
+    drawn = "poisson:rate=2,lengths=trace(t.csv),requests=3"
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", drawn, "--requests")
+    assert "which is read" in asked(capsys, *words, "t.csv", code=2)[1]
+    asked(capsys, *words, "r.csv")
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [(("--gpus", "0"), "--gpus"), (("--kv", "fp8"), "--kv"), (("--replicas", "1"), "--replicas")],
+)
+def test_options_beside_a_fleet_are_refused_whatever_they_hold(
+    words: tuple[str, ...], option: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text("deployment: llama-3-8b --gpu a100\n")
+    base = ("--fleet", str(file), "--workload", SMALL)
+    assert f"{option} is given beside --fleet" in asked(capsys, *base, *words, code=2)[1]
 
 
 def many(path: Path, count: int = 3000) -> Path:

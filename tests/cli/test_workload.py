@@ -141,3 +141,13 @@ def test_what_the_page_on_workloads_shows_runs(
         assert parse_workload(described)
     for key in COMMON_KEYS:
         assert f"`{key}`" in page or f"{key}=" in page
+
+
+def test_long_numbers_are_whole_in_eighty_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.csv").write_text("ts,input,output\n0,10,3\n1,99999999,99999999\n")
+    text = asked(capsys, str(tmp_path / "t.csv"))
+    assert re.search(r"^longest +99,999,999 +99,999,999$", text, re.MULTILINE)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80

@@ -1,6 +1,6 @@
 """Prompts by some engines, answers by others: what each does, and how KV moves between them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -191,3 +191,19 @@ def test_what_does_not_serve_together_is_refused(deployment: FitResult) -> None:
     both = [pool_of(windows, role=role) for role in (Role.PREFILL, Role.DECODE)]
     with pytest.raises(DeploymentError, match="full attention in every layer"):
         Run(both)
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (lambda: fit("qwen2.5-7b", "h100"), "the model of pool 'prompts' is .*Llama-3-8B.*Qwen"),
+        (lambda: fit("llama-3-8b", "h100", kv="fp8"), "the type of the KV cache"),
+        (lambda: fit("llama-3-8b", "h100", engine="vllm@0.32.0"), "the version of vLLM"),
+    ],
+)
+def test_what_cannot_read_the_others_kv_is_refused(
+    deployment: FitResult, answers: Callable[[], FitResult], said: str
+) -> None:
+    prompts = pool_of(deployment, name="prompts", role=Role.PREFILL)
+    with pytest.raises(FleetError, match=said):
+        Run((prompts, pool_of(answers(), name="answers", role=Role.DECODE)))

@@ -26,6 +26,7 @@ from tokenroom.cli.served_workload import WORKLOAD_SECTION, workload_options, wo
 from tokenroom.cli.subjects import are_files, subjects
 from tokenroom.cli.variations import VARIED_OPTIONS
 from tokenroom.cli.work_options import WORK_SECTION, counted_runs, work_options, working
+from tokenroom.cli.written_files import check_written, read_files
 from tokenroom.errors import ComparisonError
 from tokenroom.reports.messages import Language, message, printable
 
@@ -122,6 +123,9 @@ def command(
         return 0
     if options["trace"] is not None and options["ray_address"] is not None:
         options["trace"] = str(Path(options["trace"]).absolute())  # workers are in other folders
+    check_written(
+        {"--csv": options["csv_file"], "--plot": options["plot"]}, read_files(words, options)
+    )
     workload = workload_source(options)
     limits = promised(options)
     draws = _draws(options)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from tokenroom.cli.options import COUNT, Command
 from tokenroom.cli.served_deployment import (
@@ -92,13 +93,16 @@ def _of_file(words: tuple[str, ...], options: dict[str, Any], language: Language
         raise CommandLineError(
             f"--fleet says what serves, and so does {words[0]!r}; give one of the two"
         )
-    for section in (*SERVED_SECTIONS.values(), ("replicas", "router", "price")):
-        for name in section:
-            if options.get(name) not in (None, False, ()):
-                raise CommandLineError(
-                    f"{name} is given beside --fleet, whose file has the deployments; write it "
-                    "there"
-                )
+    beside = {name for section in SERVED_SECTIONS.values() for name in section}
+    beside |= {"replicas", "router", "price"}
+    context = click.get_current_context()
+    for option in context.command.params:
+        source = context.get_parameter_source(str(option.name))
+        if option.name in beside and source is not ParameterSource.DEFAULT:
+            raise CommandLineError(
+                f"{option.opts[0]} is given beside --fleet, whose file has the deployments; write "
+                "it there"
+            )
     from tokenroom.serving.fleet_file import read_fleet_file
     from tokenroom.serving.served_fleet import ServedFleet
 

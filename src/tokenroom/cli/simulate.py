@@ -24,6 +24,7 @@ from tokenroom.cli.options import (
 from tokenroom.cli.served_deployment import SERVED_SECTIONS
 from tokenroom.cli.served_fleet import FLEET_SECTION, served_fleet, served_fleet_options
 from tokenroom.cli.served_workload import WORKLOAD_SECTION, workload_options, workload_source
+from tokenroom.cli.written_files import check_written, read_files
 from tokenroom.errors import CommandLineError
 from tokenroom.reports.messages import Language, message, printable
 
@@ -122,6 +123,7 @@ def command(
         raise CommandLineError("--resume goes on with a file of requests; give it with --requests")
     if options["gantt_window"] is not None and options["gantt"] is None:
         raise CommandLineError("--gantt-window is of a picture; name its file with --gantt")
+    _check_files(words, options)
     limits = _limits(options)
     fleet = served_fleet(words, options, language)
     if fleet.refused is not None:
@@ -129,6 +131,15 @@ def command(
     run = fleet.run(limits, compiled=not options["step_by_step"])
     arrivals = workload_source(options).served(run.engine.block_tokens)
     run.compiled &= not arrivals.are_few
+    if options["plot"] is not None:
+        from tokenroom.reports.plots import check_plot_file
+
+        check_plot_file(options["plot"])
+    gantt = None if options["gantt"] is None else _gantt_samples(options)
+    if (timeline := options["timeline_path"]) is not None:
+        from tokenroom.reports.timeline_file import check_timeline_file
+
+        check_timeline_file(timeline)
     with ExitStack() as stack:
         hear: list[Callable[[RequestRecord], None]] = [_first_refusals(run, language)]
         watch: list[Callable[[StepRecord], None]] = []
@@ -137,22 +148,19 @@ def command(
 
             requests = stack.enter_context(request_file(file, resume=options["resume"]))
             hear.append(requests.request)
-        if (timeline := options["timeline_path"]) is not None:
+        if timeline is not None:
             from tokenroom.reports.timeline_file import timeline_file
 
             writer = stack.enter_context(timeline_file(timeline))
             hear.append(writer.request)
             watch.append(writer.step)
         if options["plot"] is not None:
-            from tokenroom.reports.plots import check_plot_file
             from tokenroom.reports.simulation_plot import LatencySamples
 
-            check_plot_file(options["plot"])
             samples = LatencySamples()
             hear.append(samples.request)
             watch.append(samples.step)
-        if options["gantt"] is not None:
-            gantt = _gantt_samples(options)
+        if gantt is not None:
             hear.append(gantt.request)
             watch.append(gantt.step)
         progress = stack.enter_context(_progress(language))
@@ -189,7 +197,7 @@ def command(
 
         used = plot_simulation(done, samples, arrivals.name, options["plot"], language)
         say_written(options["plot"], language, used)
-    if options["gantt"] is not None:
+    if gantt is not None:
         _draw_gantt(gantt, done, arrivals.name, options["gantt"], language)
     wanted: float | None = options["wanted_share"]
     if as_json:
@@ -203,6 +211,19 @@ def command(
 
         print_simulation(console(), done, arrivals.name, language, wanted)
     return _exit_code(done, wanted)
+
+
+def _check_files(words: tuple[str, ...], options: Mapping[str, Any]) -> None:
+    """Refuse files to write that would cost one that is read, or another of them."""
+    check_written(
+        {
+            "--requests": options["requests_file"],
+            "--timeline": options["timeline_path"],
+            "--plot": options["plot"],
+            "--gantt": options["gantt"],
+        },
+        read_files(words, options),
+    )
 
 
 def _gantt_samples(options: dict[str, Any]) -> GanttSamples:

@@ -314,7 +314,7 @@ def _parse(text: str, suffix: str) -> object:
         import tomllib
 
         return tomllib.loads(text)
-    documents = parse_yaml(text)
+    documents = parse_yaml(text, unique_keys=True)
     return documents[0] if documents else None
 
 

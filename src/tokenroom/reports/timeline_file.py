@@ -20,6 +20,18 @@ _FIRST_SERVER: Final = 2
 _LANES: Final = 1000  # rows of a rank: more than a pipeline has stages
 
 
+def check_timeline_file(path: Path) -> None:
+    """Refuse a file of another form.
+
+    Raises:
+        TokenroomError: The suffix is not .json.
+    """
+    if path.suffix.lower() != ".json":
+        raise TokenroomError(
+            f"the timeline {shown(path.name)} ends in {shown(path.suffix)}; it may end in .json"
+        )
+
+
 @contextmanager
 def timeline_file(path: Path) -> Iterator[TimelineWriter]:
     """What writes a run to a file as it goes; the file is whole however the run ends.
@@ -28,10 +40,7 @@ def timeline_file(path: Path) -> Iterator[TimelineWriter]:
         TokenroomError: The suffix is not .json.
         OSError: It cannot be written.
     """
-    if path.suffix.lower() != ".json":
-        raise TokenroomError(
-            f"the timeline {shown(path.name)} ends in {shown(path.suffix)}; it may end in .json"
-        )
+    check_timeline_file(path)
     with path.open("w", encoding="utf-8") as file:
         file.write('{"displayTimeUnit":"ms","traceEvents":[')
         try:

@@ -61,7 +61,7 @@ def print_workload(out: Console, found: Described, language: Language) -> None:
     for line in _counts(summary, language):
         out.print(Paragraph(line))
     out.print()
-    print_trimmed(out, _lengths(summary, language))
+    print_trimmed(out, _lengths(summary, language, out.width))
     out.print(
         Paragraph(
             message(
@@ -158,17 +158,32 @@ def duration(seconds: float) -> str:
     return f"{format_figure(seconds)} s"
 
 
-def _lengths(summary: WorkloadSummary, language: Language) -> Table:
+def _lengths(summary: WorkloadSummary, language: Language, width: int) -> Table:
+    """The lengths: a line for inputs and one for outputs, or the other way round where narrow."""
+    from rich.text import Text
+
+    shares = [message(f"workload.column.{name}", language) for name in ("mean", "smallest")]
+    shares += ["50%", "90%", "95%", "99%", message("workload.column.largest", language)]
+    cells = [
+        [message("workload.lengths", language), *shares],
+        [message("workload.input", language), *_row(summary.prompt)],
+        [message("workload.output", language), *_row(summary.output)],
+    ]
+    columns = list(zip(*cells, strict=True))
+    if sum(max(Text(cell).cell_len for cell in column) + 2 for column in columns) - 2 > width:
+        columns = [tuple(row) for row in cells]
+    return _table(columns)
+
+
+def _table(columns: Sequence[Sequence[str]]) -> Table:
+    """Columns under their first cell, all but the first to the right."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(message("workload.lengths", language), no_wrap=True)
-    shares = [message(f"workload.column.{name}", language) for name in ("mean", "smallest")]
-    shares += ["50%", "90%", "95%", "99%", message("workload.column.largest", language)]
-    for share in shares:
-        table.add_column(share, justify="right", no_wrap=True)
-    for key, lengths in (("workload.input", summary.prompt), ("workload.output", summary.output)):
-        table.add_row(message(key, language), *_row(lengths))
+    for number, column in enumerate(columns):
+        table.add_column(column[0], justify="right" if number else "left", no_wrap=True)
+    for row in zip(*(column[1:] for column in columns), strict=True):
+        table.add_row(*row)
     return table
 
 

@@ -75,7 +75,7 @@ def read_fleet_file(path: Path) -> FleetDescription:
     """
     text = read_bounded_text(path, _MAX_BYTES, what=str(path), error=FleetError, streams=True)
     try:
-        documents = parse_yaml(text)
+        documents = parse_yaml(text, unique_keys=True)
     except ValueError as problem:
         raise FleetError(f"{path} is no YAML or JSON: {problem}") from problem
     if len(documents) != 1:

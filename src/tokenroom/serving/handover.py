@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from tokenroom.errors import FleetError
+from tokenroom.errors import FleetError, shown
 from tokenroom.performance.efficiency import NETWORK_BYTES_PER_SECOND
 from tokenroom.serving.events import Events, Turn
 from tokenroom.serving.fleet_description import Role, Transfer
@@ -40,6 +40,40 @@ def bytes_per_second(transfer: Transfer, pool: Pool) -> float:
             f"{pool.name} has not; give network, or bandwidth, as 50GB/s"
         )
     return found
+
+
+def _check_alike(pools: Sequence[Pool]) -> None:
+    """Refuse servers of answers that cannot read the KV of every server of prompts.
+
+    vLLM 0.33 ``vllm/distributed/kv_transfer/kv_connector/v1/nixl/metadata.py``
+    (``compute_nixl_compatibility_hash``): version, model, its type and the cache's are the same on
+    both sides; sizes of groups and of blocks may differ.
+
+    Raises:
+        FleetError: There are such.
+    """
+    senders = [pool for pool in pools if pool.role is Role.PREFILL]
+    for receiver in pools:
+        if receiver.role is not Role.DECODE:
+            continue
+        for sender in senders:
+            for what, here, there in zip(_ALIKE, *map(_kv_of, (sender, receiver)), strict=True):
+                if here != there:
+                    raise FleetError(
+                        f"the {what} of pool {shown(sender.name)} is {shown(here)}, and of pool "
+                        f"{shown(receiver.name)} {shown(there)}; servers of prompts and of answers "
+                        "have the same, or the one cannot read the other's KV"
+                    )
+
+
+_ALIKE: Final = ("version of vLLM", "model", "dtype", "type of the KV cache")
+
+
+def _kv_of(pool: Pool) -> tuple[str, ...]:
+    """What :data:`_ALIKE` names, of a pool."""
+    deployment, terms = pool.fit.deployment, pool.cost.terms
+    spec = deployment.spec
+    return deployment.version, spec.name, spec.dtype, terms.kv_dtype or "auto"
 
 
 def _block_bytes(pool: Pool) -> int:
@@ -75,7 +109,7 @@ class Handovers:
         read: Hears which server's blocks have been read.
 
     Raises:
-        FleetError: The GPUs of a pool have no such link.
+        FleetError: The GPUs of a pool have no such link, or two pools cannot hand over.
     """
 
     __slots__ = (
@@ -100,6 +134,7 @@ class Handovers:
         choose: Callable[[Request, float], Replica],
         read: Callable[[Replica, float], object],
     ) -> None:
+        _check_alike(pools)
         self._events = events
         self._latency_seconds = transfer.latency_seconds
         self._rates = [bytes_per_second(transfer, pool) for pool in pools]

@@ -335,6 +335,15 @@ def test_a_description_that_cannot_be_meant_is_refused(text: str, message: str) 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [f"poisson:rate=1e-12,{SHORT}", f"users:count=1,think=9e9s,requests=3,{SHORT}"],
+)
+def test_times_that_no_clock_tells_apart_are_refused(text: str) -> None:
+    with pytest.raises(WorkloadError, match="span at most 100 years"):
+        list(parse_workload(text))
+
+
 def test_files_of_numbers_are_refused_by_line(tmp_path: Path) -> None:
     for text, message in (("1\n2 x\n", "line 2: 'x' is no number"), ("", "holds no number")):
         (tmp_path / "n").write_text(text)

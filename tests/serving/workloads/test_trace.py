@@ -230,6 +230,9 @@ PACKED = gzip.compress(AZURE.encode(), mtime=0)
         (PLAIN + "1,many,3\n", "line 2: input is 'many', which is no number"),
         (PLAIN + "1,,3\n", "line 2: input has no value"),
         (PLAIN + "1,2\n", "line 2: it has 2 columns where the header has 3"),
+        (PLAIN + "1,2,3\n2,4,5,6\n", "line 3: it has 4 columns where the header has 3"),
+        ("ts,input,input,output\n1,2,4,3\n", "has 2 columns 'input', and which of them is the in"),
+        (MOONCAKE + '{"timestamp": ' + "9" * 5000 + "}\n", "no JSON .a number with thousands"),
         (PLAIN + "nan,2,3\n", "line 2: ts is 'nan', which is no finite time"),
         (PLAIN + "inf,2,3\n", "line 2: ts is 'inf', which is no finite time"),
         (PLAIN + "soon,2,3\n", "line 2: ts is 'soon', which is no time"),
@@ -260,6 +263,11 @@ def test_a_bad_trace_is_refused_by_line_and_reason(
     with pytest.raises(WorkloadError, match=message) as caught:
         list(Trace(written(tmp_path, content)))
     assert "\n" not in str(caught.value)
+
+
+def test_a_comma_at_the_end_of_a_row_is_no_column(tmp_path: Path) -> None:
+    rows = list(Trace(written(tmp_path, PLAIN + "1,2,3\n2,4,5,\n3,6,7, \n")))
+    assert [row.prompt_tokens for row in rows] == [2, 4, 6]
 
 
 def test_bad_rows_are_left_out_and_counted_by_reason(tmp_path: Path) -> None:

@@ -142,6 +142,8 @@ def _columns(lines: list[tuple[int, list[str] | Error]], rows: CsvRows) -> _Plai
     time_at, in_at, out_at = rows.places
     read: Any = [row for _, row in lines]
     try:
+        if max(map(len, read)) > rows.width:
+            return None
         return _Plain(
             np.array([times.read(row[time_at]) for row in read], float),
             np.array([int(row[in_at]) for row in read], np.int64),

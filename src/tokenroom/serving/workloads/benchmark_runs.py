@@ -20,7 +20,7 @@ from tokenroom.benchmarks.fields import Fields
 from tokenroom.errors import BenchmarkError, WorkloadError
 from tokenroom.serving.workloads.bad_rows import BadRows
 from tokenroom.serving.workloads.rows import Row
-from tokenroom.serving.workloads.values import NotANumberError, whole_number
+from tokenroom.serving.workloads.values import NotANumberError, json_problem, whole_number
 
 _MAX_CHARACTERS: Final = 2**29
 
@@ -47,7 +47,7 @@ def benchmark_rows(text: io.TextIOWrapper, bad: BadRows, *, arrivals: bool = Tru
         document, _ = json.JSONDecoder().raw_decode(written.lstrip())
     except (ValueError, RecursionError) as problem:
         raise WorkloadError(
-            f"{bad.name} is no JSON ({getattr(problem, 'msg', 'nested too deeply')}); give the "
+            f"{bad.name} is no JSON ({json_problem(problem)}); give the "
             "file that the benchmark wrote"
         ) from None
     if not is_benchmark(document):

@@ -108,6 +108,12 @@ def find_columns(
         found = next((plain[alias] for alias in _ALIASES[field] if alias in plain), None)
         if found is not None:
             names[field] = found
+    for field, column in names.items():
+        if columns.count(column) > 1:
+            raise WorkloadError(
+                f"{name} has {columns.count(column)} columns {shown(column)}, and which of them is "
+                f"the {field} is not told; rename the others"
+            )
     needed = FIELDS[:3] if arrivals else FIELDS[1:3]
     missing = [field for field in needed if field not in names]
     if missing == ["arrival"]:

@@ -60,6 +60,7 @@ class CsvRows:
             read from between two rows.
         records: What reads a row field by field.
         places: Where a row holds its time, its prompt's and its answer's length.
+        width: How many columns the header names.
 
     Args:
         text: The file's content.
@@ -71,7 +72,7 @@ class CsvRows:
         WorkloadError: A column is missing.
     """
 
-    __slots__ = ("_bad", "_header", "_most", "numbered", "places", "plain", "records")
+    __slots__ = ("_bad", "_header", "_most", "numbered", "places", "plain", "records", "width")
 
     def __init__(
         self,
@@ -89,6 +90,7 @@ class CsvRows:
         at = {field: header.index(column) for field, column in columns.names.items()}
         self._bad = bad
         self._header = header
+        self.width = len(header)
         self._most = max(at.values())
         self.records = Records(columns, arrivals=arrivals)
         self.places = at.get("arrival", 0), at["input"], at["output"]
@@ -115,7 +117,7 @@ class CsvRows:
             if isinstance(row, csv.Error):
                 self._bad.refuse(line, "text", f"it is no row of CSV ({row})")
                 continue
-            if time is not None:  # the quick way, for millions of rows
+            if time is not None and len(row) <= self.width:  # the quick way, for millions of rows
                 try:
                     yield (
                         *(line, time(row[time_at]), int(row[in_at])),
@@ -126,8 +128,8 @@ class CsvRows:
                     pass  # the careful way says what is wrong
             if not any(value.strip() for value in row):
                 continue
-            if len(row) <= self._most:
-                sentence = f"it has {len(row)} columns where the header has {len(self._header)}"
+            if len(row) <= self._most or any(value.strip() for value in row[self.width :]):
+                sentence = f"it has {len(row)} columns where the header has {self.width}"
                 self._bad.refuse(line, "missing", sentence)
                 continue
             found = self.records.read(dict(zip(self._header, row, strict=False)), line, self._bad)

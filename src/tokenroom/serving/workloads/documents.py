@@ -25,6 +25,7 @@ from tokenroom.serving.workloads.rows import Row
 from tokenroom.serving.workloads.values import (
     NotANumberError,
     NotATimeError,
+    json_problem,
     session_number,
     whole_number,
 )
@@ -86,8 +87,7 @@ def json_rows(
             try:
                 record = json.loads(written)
             except (ValueError, RecursionError) as problem:
-                reason = getattr(problem, "msg", "nested too deeply")
-                bad.refuse(line, "text", f"it is no JSON ({reason})")
+                bad.refuse(line, "text", f"it is no JSON ({json_problem(problem)})")
                 continue
             if not isinstance(record, dict):
                 bad.refuse(line, "text", f"it is {shown(record)}, not an object")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tokenroom.errors import WorkloadError
 from tokenroom.serving.request import Request
+from tokenroom.serving.workloads.values import MAX_SPAN_SECONDS
 
 
 def windowed(
@@ -40,12 +41,27 @@ def sped_up(requests: Iterable[Request], factor: float) -> Iterator[Request]:
     """The same requests with all gaps divided by ``factor``: 2 doubles the rate.
 
     Raises:
-        WorkloadError: The factor is not above 0 and finite.
+        WorkloadError: The factor is not above 0 and finite, or spreads them over too long a time.
     """
     if not 0 < factor < float("inf"):
         raise WorkloadError(f"the speed-up is {factor:g}; it must be above 0, as 2 or 0.5")
     for request in requests:
-        yield replace(request, arrival_seconds=request.arrival_seconds / factor)
+        seconds = request.arrival_seconds / factor
+        check_span(seconds)
+        yield replace(request, arrival_seconds=seconds)
+
+
+def check_span(seconds: float) -> None:
+    """Refuse a time of arrival at which a step is no longer told from the next.
+
+    Raises:
+        WorkloadError: It is more than 100 years after the start.
+    """
+    if seconds > MAX_SPAN_SECONDS:
+        raise WorkloadError(
+            f"a request arrives {seconds / 86400:,.4g} days after the first; times of a workload "
+            "span at most 100 years, so give a higher rate, fewer requests or shorter pauses"
+        )
 
 
 def limited(requests: Iterable[Request], count: int) -> Iterator[Request]:

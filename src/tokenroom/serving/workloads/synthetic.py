@@ -19,6 +19,7 @@ from tokenroom.serving.workloads import draws
 from tokenroom.serving.workloads.arrivals import ArrivalProcess, AtOnce
 from tokenroom.serving.workloads.conversations import Conversation, Talk, begin
 from tokenroom.serving.workloads.distributions import Distribution
+from tokenroom.serving.workloads.reshaping import check_span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +186,7 @@ class SyntheticRun:
         return begin(self._workload.talk, self._begun, self._workload.seed, self._shared)
 
     def _next(self, conversation: Conversation, seconds: float) -> Request | None:
+        check_span(seconds)
         request = conversation.turn(self._created, seconds)
         if request is not None:
             self._created += 1

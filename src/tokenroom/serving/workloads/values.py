@@ -152,3 +152,10 @@ def _said(value: Any) -> str:
     if isinstance(value, str) and any("\udc80" <= letter <= "\udcff" for letter in value):
         return "not UTF-8 text"
     return shown(value)
+
+
+def json_problem(problem: ValueError | RecursionError) -> str:
+    """Why a text is no JSON, in a few words."""
+    if isinstance(problem, RecursionError):
+        return "nested too deeply"
+    return getattr(problem, "msg", "a number with thousands of digits")
