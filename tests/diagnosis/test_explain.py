@@ -163,6 +163,54 @@ def test_what_runtimes_add_is_taken_off(wrapped) -> None:  # type: ignore[no-unt
     assert found.cause is CauseName.CUDA_GRAPHS
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+def test_logs_that_powershell_wrote_are_read(encoding: str) -> None:
+    mark = "" if encoding in ("utf-16", "utf-8-sig") else "\ufeff"
+    text = mark + "\r\n".join((LOADED, POOL, "Capturing CUDA graphs", FULL))
+    assert explain(io.BytesIO(text.encode(encoding))).cause is CauseName.CUDA_GRAPHS
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"INFO [logger.py:40] Received request chatcmpl-1: prompt: 'Why? {FULL}', params: x",
+        "INFO [logger.py:9] Received request cmpl-2: prompt: 'OOMKilled, exit code 137, Bus error'",
+        f"INFO [logger.py:70] Generated response cmpl-2: output: '{FULL}'",
+        "WARNING If you run into CUDA out of memory, lower --gpu-memory-utilization",
+        "WARNING Large batches may lead to CUDA out of memory errors",
+        "INFO Set it lower to avoid torch.OutOfMemoryError",
+        'INFO:     127.0.0.1:137 - "POST /v1/chat/completions HTTP/1.1" 200 OK, status 137',
+        "INFO code of token 137 is",
+    ],
+)
+def test_what_clients_write_and_advice_is_no_failure(line: str) -> None:
+    assert diagnosed(LOADING, LOADED, POOL, SERVES, line).healthy
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["exit code: 137", "Exit Code:    137", "exited with code 137", "Exited (137)", "exitCode=137"],
+)
+def test_exit_codes_of_a_kill_are_read(line: str) -> None:
+    assert diagnosed(LOADING, line).cause is CauseName.HOST_RAM
+
+
+def test_a_start_that_served_later_is_told() -> None:
+    found = diagnosed(LOADING, LOADED, FULL, LOADING, LOADED, POOL, SERVES)
+    assert found.cause is CauseName.ACTIVATION_PEAK
+    assert found.served_after == 7
+    assert diagnosed(LOADED, POOL, SERVES, FULL).served_after is None
+
+
+def test_secrets_of_a_line_are_hidden() -> None:
+    secrets = "--api-key s3cr3tvalue HF_TOKEN=hf_abcdefgh http://me:pw@host/x"
+    found = diagnosed(LOADING, f"{secrets} {FULL}")
+    assert found.first is not None
+    shown = " ".join(one.text for one in found.first.evidence)
+    for secret in ("s3cr3tvalue", "hf_abcdefgh", "me:pw"):
+        assert secret not in shown
+
+
 def test_long_logs_keep_few_sightings() -> None:
     stats = (
         "INFO Engine 000: Avg generation throughput: 10.0 tokens/s, Running: 3 reqs, "

@@ -41,6 +41,13 @@ class Diagnosis:
         return not self.findings and facts.started and facts.failure != "fails"
 
     @property
+    def served_after(self) -> int | None:
+        """The line by which a start after what happened served; None where none did."""
+        if self.first is None or not self.first.evidence:
+            return None
+        return self.report.served_after(max(one.line for one in self.first.evidence))
+
+    @property
     def other_error(self) -> str | None:
         """The last error, where nothing in the log speaks of memory; None where there is none."""
         return None if self.findings or self.healthy else self.report.facts.error

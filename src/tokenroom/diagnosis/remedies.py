@@ -213,6 +213,8 @@ def remedies(finding: Finding, engine: str | None, result: FitResult | None) -> 
 
 def _applies(what: str, finding: Finding) -> bool:
     """Whether a step is about the finding: settings that are wrong are wrong in one place."""
+    if finding.reason == "sampler":
+        return what in ("requests", "lower_share")  # its pass grows with requests alone
     if finding.cause is not CauseName.MISCONFIGURATION:
         return True
     wanted = {
@@ -271,7 +273,8 @@ def _value(what: str, finding: Finding, result: FitResult | None) -> tuple[objec
             )
             return half, {"max_num_batched_tokens": half}
         case "requests":
-            most = 256 if plan is None else plan.max_num_seqs
+            told = finding.values.get("requests")
+            most = int(str(told)) if told else 256 if plan is None else plan.max_num_seqs
             return max(1, most // 2), {"max_num_seqs": max(1, most // 2)}
         case "gpus":
             count = 1 if result is None else result.deployment.node.count

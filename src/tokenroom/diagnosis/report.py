@@ -8,8 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
-from tokenroom.diagnosis.sightings import ENGINE_WORDS, KINDS, MILESTONES, Kind, Sighting
-from tokenroom.validation.logs.facts import Facts
+from tokenroom.diagnosis.sightings import (
+    ADVICE,
+    ENGINE_WORDS,
+    KINDS,
+    MILESTONES,
+    Kind,
+    Sighting,
+    is_aside,
+)
+from tokenroom.validation.logs.facts import Facts, without_secrets
 from tokenroom.validation.logs.lines import Message, messages_of
 from tokenroom.validation.logs.read import Reading
 
@@ -60,6 +68,15 @@ class Report:
         votes = self.engines.most_common(1)
         return votes[0][0] if votes else None
 
+    def served_after(self, line: int) -> int | None:
+        """The line by which a start after some line served; None where none did."""
+        later = [(phase, first) for phase, first in self.phases if first > line]
+        loads = [first for phase, first in later if phase == "load"]
+        served = [
+            first for phase, first in later if phase == "runtime" and loads and first > loads[0]
+        ]
+        return served[-1] if served else None
+
     def phase_at(self, line: int) -> str | None:
         """The phase that a line is in; None before any began."""
         began = [phase for phase, first in self.phases if first <= line]
@@ -86,10 +103,12 @@ def report_of(messages: Iterable[Message]) -> Report:
     last: dict[str, list[Sighting]] = {}
     for message in messages:
         text = message.text[:_LONGEST]
+        if is_aside(text):
+            continue
         report.lines += 1
         report.reading.feed(message)
         for engine, words in ENGINE_WORDS:
-            if any(word in text for word in words):
+            if any(word in text or word in message.process for word in words):
                 report.engines[engine] += 1
         for phase, words in MILESTONES:
             if any(word in text for word in words) and (
@@ -116,13 +135,13 @@ def _sighted(kind: Kind, message: Message, text: str) -> Sighting | None:
     if not any(word in text for word in kind.words):
         return None
     match = kind.pattern.search(text)
-    if match is None:
+    if match is None or (kind.warned_of and ADVICE.search(text[: match.start()])):
         return None
     values = dict(_named(match.groupdict()))
     for pattern in kind.more:
         if (further := pattern.search(text)) is not None:
             values |= dict(_named(further.groupdict()))
-    return Sighting(kind.name, message.line, text.strip(), message.process, values)
+    return Sighting(kind.name, message.line, without_secrets(text.strip()), message.process, values)
 
 
 def _named(groups: dict[str, str | None]) -> Iterator[tuple[str, str]]:

@@ -77,24 +77,60 @@ class Kind:
         words: Words, one of which is in every such line; they are searched for first.
         pattern: The line; its named groups become values.
         more: Further patterns looked for in such a line.
+        warned_of: A line may also advise against it or warn of it, which is not it.
     """
 
     name: str
     words: tuple[str, ...]
     pattern: re.Pattern[str]
     more: tuple[re.Pattern[str], ...] = field(default=())
+    warned_of: bool = False
 
 
-def _kind(name: str, words: str | tuple[str, ...], pattern: str, *more: str) -> Kind:
+def _kind(
+    name: str,
+    words: str | tuple[str, ...],
+    pattern: str,
+    *more: str,
+    warned_of: bool = False,
+) -> Kind:
     return Kind(
         name=name,
         words=(words,) if isinstance(words, str) else words,
         pattern=re.compile(pattern, re.I),
         more=tuple(re.compile(one, re.I) for one in more),
+        warned_of=warned_of,
     )
 
 
-_AMOUNT: Final = r"[\d.,]+\s*[KMG]i?B"
+QUOTES: Final = re.compile(
+    # vLLM: entrypoints/logger.py; SGLang: srt/managers/tokenizer_manager.py with --log-requests;
+    # llama.cpp: tools/server with -v; Ollama: runner with OLLAMA_DEBUG
+    r"Received request \S+: ?(?:prompt|params)|Request \S+ details: |Generated response \S+"
+    r"|(?:Receive|Finish): obj=|\blog_server_r: |\bmsg=\"?(?:completion|chat|generate) request\b"
+)
+"""Lines that quote what clients wrote: nothing in them is about the server."""
+
+ADVICE: Final = re.compile(
+    r"\b(?:if|in case of|avoid\w*|prevent\w*|risk of|reduc\w+|potential\w*|possible|likely to"
+    r"|to fix|(?:may|might|can|could)\s+(?:\w+\s+)?(?:cause|lead|result|run|trigger|get|hit))\b"
+    r"[^.:;!]{0,60}$",
+    re.I,
+)
+"""What stands before an error in a line that only speaks of it."""
+
+_OUT: Final = re.compile(r"(?:CUDA )?out of memory|(?:[\w.]+\.)?OutOfMemory", re.I)
+
+
+def is_aside(text: str) -> bool:
+    """Whether a line quotes a client, or only warns of running out of memory."""
+    if QUOTES.search(text):
+        return True
+    found = _OUT.search(text)
+    return found is not None and ADVICE.search(text[: found.start()]) is not None
+
+
+_AMOUNT: Final = r"[\d.,]+\s*(?:[KMG]i?B|bytes)"
 
 KINDS: Final[tuple[Kind, ...]] = (
     # --- PyTorch: c10/cuda/CUDACachingAllocator.cpp
@@ -113,6 +149,7 @@ KINDS: Final[tuple[Kind, ...]] = (
         rf"this process has (?P<own>{_AMOUNT}) memory in use",
         rf"(?P<private>{_AMOUNT}) allocated in private pools",
         r"(?P<graphs>VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS)",
+        warned_of=True,
     ),
     _kind(
         "other_process_memory",
@@ -120,11 +157,12 @@ KINDS: Final[tuple[Kind, ...]] = (
         rf"Process (?P<pid>\d+) has (?P<used>{_AMOUNT}) memory in use",
     ),
     _kind("nvml_assert", "NVML_SUCCESS == r", r"NVML_SUCCESS == r INTERNAL ASSERT FAILED"),
-    _kind("cuda_oom", "CUDA error: out of memory", r"CUDA error: out of memory"),
+    _kind("cuda_oom", "CUDA error: out of memory", r"CUDA error: out of memory", warned_of=True),
     _kind(
         "cublas_alloc",
         "CUBLAS_STATUS_ALLOC_FAILED",
         r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED",
+        warned_of=True,
     ),
     _kind(
         "cpu_alloc",
@@ -133,6 +171,7 @@ KINDS: Final[tuple[Kind, ...]] = (
         r"(?:: you tried to allocate (?P<asked>\d+ bytes))?"
         r"|std::bad_alloc|\bMemoryError\b|(?:unable to mmap (?P<mapped>\d+ bytes).*)?"
         r"Cannot allocate memory",
+        warned_of=True,
     ),
     # --- NCCL: src/misc/shmutils.cc, src/debug.cc
     _kind(
@@ -156,6 +195,7 @@ KINDS: Final[tuple[Kind, ...]] = (
         "bus_error",
         ("Bus error", "SIGBUS"),
         r"Bus error(?:.*insufficient shared memory)?|SIGBUS",
+        warned_of=True,
     ),
     # --- the kernel, containers and schedulers
     _kind(
@@ -166,12 +206,14 @@ KINDS: Final[tuple[Kind, ...]] = (
         r"anon-rss:(?P<rss>\d+kB)",
         r"(?P<scope>global_oom|CONSTRAINT_MEMCG|Memory cgroup)",
     ),
-    _kind("oomkilled", "OOMKilled", r"OOMKilled"),
+    _kind("oomkilled", "OOMKilled", r"OOMKilled", warned_of=True),
     _kind(
         "killed",
-        (" 137", "=137", "Killed", "SIGKILL", "ode -9", "ode: -9", "signal: killed"),
-        r"(?:exit(?:ed)?|code|status)\D{0,24}137\b|\bKilled\s*$|\bSIGKILL\b|(?:exit ?)?code:? -9\b"
-        r"|signal: killed",
+        (" 137", "=137", "(137", "Killed", "SIGKILL", "ode -9", "ode: -9", "signal: killed"),
+        r"\bexit(?:ed)?\W{0,4}(?:with|code|status|was|is|of|\W){0,9}137\b(?!\.\d)"
+        r"|\b(?:exit)?code\W{0,8}137\b(?!\.\d)"
+        r"|\bKilled\s*$|\bSIGKILL\b|(?:exit ?)?code:? -9\b|signal: killed",
+        warned_of=True,
     ),
     _kind(
         "memory_limit",
@@ -197,6 +239,11 @@ KINDS: Final[tuple[Kind, ...]] = (
         "vllm_no_blocks",
         ("available memory for the cache blocks", "no GPU blocks"),
         r"No available memory for the cache blocks",
+    ),
+    _kind(
+        "vllm_sampler",
+        "warming up sampler",
+        r"out of memory occurred when warming up sampler with (?P<requests>\d+)",
     ),
     _kind(
         "vllm_free_below_budget",
@@ -263,7 +310,8 @@ KINDS: Final[tuple[Kind, ...]] = (
     _kind(
         "sglang_oom",
         ("Prefill out of memory", "Decode out of memory", "Capture cuda graph failed"),
-        r"(?P<phase>Prefill|Decode) out of memory|(?P<capture>Capture cuda graph failed)",
+        r"(?P<phase>Prefill|Decode) out of memory"
+        r"|(?P<capture>Capture cuda graph failed)(?=\s*:?\s*$|.*memory)",
     ),
     _kind(
         "sglang_retract",
@@ -280,10 +328,16 @@ KINDS: Final[tuple[Kind, ...]] = (
     # --- TensorRT-LLM: batch_manager, _torch/pyexecutor/_util.py
     _kind(
         "trt_oom",
-        ("TensorRT-LLM", "tensorrt_llm", "[TRT]"),
-        r"\[(?:TensorRT-LLM|TRT)\].*(?:out of memory|OutOfMemory|cudaMalloc\w*)"
+        ("TensorRT-LLM", "tensorrt_llm", "[TRT]", "TRT-LLM", "insufficient GPU memory"),
+        r"\[(?:TensorRT-LLM|TRT|TRT-LLM)\].*(?:out of memory|OutOfMemory|cudaMalloc\w*.*fail)"
         r"|Executor creation failed due to insufficient GPU memory"
         r"|insufficient GPU memory|Failed to allocate.*KV cache",
+        warned_of=True,
+    ),
+    _kind(
+        "trt_component",
+        "could not be created",
+        r"following component could not be created: (?P<component>\S.*\S)",
     ),
     # --- llama.cpp: ggml-cuda.cu, ggml-alloc.c, llama-context.cpp; Ollama
     _kind(
@@ -458,8 +512,10 @@ ENGINE_WORDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         "vllm",
         (
             "vllm",
+            "vLLM",
             "EngineCore",
             "gpu_worker.py",
+            "gpu_model_runner.py",
             "kv_cache_utils.py",
             "llm_engine.py",
             "VllmWorker",
@@ -467,13 +523,32 @@ ENGINE_WORDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             "Sequence group",
         ),
     ),
-    ("sglang", ("sglang", "mem_fraction_static", "mem-fraction-static", "SGLang")),
-    ("tensorrt-llm", ("TensorRT-LLM", "tensorrt_llm", "trtllm", "[TRT]")),
-    ("ollama", ("ollama", "OLLAMA", "memory.required", "num_ctx")),
+    (
+        "sglang",
+        (
+            "sglang",
+            "mem_fraction_static",
+            "mem-fraction-static",
+            "SGLang",
+            "server_args=ServerArgs",
+            "Capture cuda graph",
+            "fired up and ready",
+        ),
+    ),
+    ("tensorrt-llm", ("TensorRT-LLM", "tensorrt_llm", "trtllm", "[TRT]", "TRT-LLM")),
+    ("ollama", ("ollama", "OLLAMA", "memory.required", "num_ctx", "llama runner process")),
     ("tgi", ("text_generation", "max-batch-prefill", "max_prefill_tokens")),
     (
         "llama.cpp",
-        ("ggml_", "llama_", "llama-server", "srv  ", "common_init_from_params", "llm_load"),
+        (
+            "ggml_",
+            "llama_",
+            "llama-server",
+            "load_tensors:",
+            "srv  ",
+            "common_init_from",
+            "llm_load",
+        ),
     ),
     ("transformers", ("transformers", "from_pretrained", "Loading checkpoint shards")),
 )

@@ -77,6 +77,10 @@ DIAGNOSIS_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "log from the engine's first line on.",
         "该日志无法说明原因：没有任何一行涉及内存、启动或错误。请给出引擎从第一行开始的日志。",
     ),
+    "explain.served_later": (
+        "A later start in this log, which served from line {line} on, was not hit by it.",
+        "该日志中之后的一次启动自第 {line} 行起正常服务，未受影响。",
+    ),
     "explain.evidence": ("Evidence", "依据"),
     "explain.line": ("line {line}: {text}", "第 {line} 行：{text}"),
     "explain.alternatives": ("Otherwise: {causes}", "其他可能：{causes}"),
@@ -165,6 +169,18 @@ DIAGNOSIS_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "explain.reason.warmup": (
         "The warm-up pass of {tokens} prompt tokens found no room.",
         "{tokens} 个提示 token 的预热没有空间。",
+    ),
+    "explain.reason.sampler": (
+        "Sampling for {requests} requests at once found no room when the sampler was warmed up.",
+        "预热采样器时，{requests} 个请求同时采样没有空间。",
+    ),
+    "explain.reason.component": (
+        "The executor could not be made; what found no room is named: {component}.",
+        "无法创建执行器；放不下的组件是：{component}。",
+    ),
+    "explain.reason.executor": (
+        "TensorRT-LLM ran out of memory, and its log does not say what asked for it.",
+        "TensorRT-LLM 显存不足，而日志未说明是什么在申请。",
     ),
     "explain.reason.activations": (
         "A forward pass asked for more than weights and pool leave.",

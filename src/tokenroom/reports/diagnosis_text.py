@@ -36,6 +36,8 @@ def print_diagnosis(
     out.print(Paragraph(verdict_text(found, language), style=_style(found)))
     if first is not None:
         out.print(Paragraph(reason_text(first, language)))
+        if (line := found.served_after) is not None:
+            out.print(Paragraph(message("explain.served_later", language, line=line)))
     facts = recovered_text(found, recovered)
     if facts:
         told = message("explain.recovered", language, facts=printable(facts))
@@ -87,7 +89,8 @@ def verdict_text(found: Diagnosis, language: Language) -> str:
 
 def reason_text(finding: Finding, language: Language) -> str:
     """Why, in a sentence."""
-    return message(f"explain.reason.{finding.reason}", language, **finding.values)
+    values = {name: printable(str(value)) for name, value in finding.values.items()}
+    return message(f"explain.reason.{finding.reason}", language, **values)
 
 
 def evidence_lines(finding: Finding, language: Language) -> Iterator[str]:
@@ -136,6 +139,7 @@ def diagnosis_json(
         "cause": None if found.healthy else str(found.cause),
         "phase": None if found.phase is None else str(found.phase),
         "confidence": found.confidence,
+        "served_after": found.served_after,
         "verdict": verdict_text(found, language),
         "reason": None if first is None else reason_text(first, language),
         "error": found.other_error,

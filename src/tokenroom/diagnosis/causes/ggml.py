@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tokenroom.diagnosis.finding import Cause, CauseName, Finding, Phase
+from tokenroom.diagnosis.finding import Cause, CauseName, Finding, Phase, phase_of
 from tokenroom.diagnosis.report import Report
 
 
@@ -15,9 +15,11 @@ class Buffers:
     def weigh(self, report: Report) -> Iterator[Finding]:
         """Which of them is told by what follows, or by what came before (llama-context.cpp)."""
         failed = report.of("ggml_alloc")
-        if not failed:
-            return
         ollama = report.engine == "ollama"
+        if not failed:
+            if report.engine in ("llama.cpp", "ollama"):
+                yield from self._in_a_pass(report)
+            return
         compute, cache = report.of("ggml_compute"), report.of("ggml_kv")
         sized = [found for found in report.of("ggml_kv_size") if found.line < failed[0].line]
         copies = report.of("ggml_copies")
@@ -46,6 +48,17 @@ class Buffers:
                 evidence=(failed[0], *report.of("ggml_model_failed")[:1]),
                 reason="model_buffer",
                 values=dict(failed[0].values),
+            )
+
+    def _in_a_pass(self, report: Report) -> Iterator[Finding]:
+        """Scratch buffers or cuBLAS, which grow with what is computed (ggml-cuda.cu)."""
+        for found in report.of("cuda_oom", "cublas_alloc")[:1]:
+            yield Finding(
+                cause=CauseName.COMPUTE_BUFFER,
+                phase=phase_of(report, [found]),
+                weight=0.6,
+                evidence=(found,),
+                reason="compute_buffer",
             )
 
 

@@ -22,8 +22,8 @@ _EARLY: Final = 0.25
 
 def _held_bytes(found: Sighting) -> float | None:
     """What PyTorch holds, allocated or kept."""
-    allocated = found.size_bytes("allocated") or found.size_bytes("already")
-    if allocated is None:
+    allocated = found.size_bytes("allocated")
+    if allocated is None and (allocated := found.size_bytes("already")) is None:
         return None
     return allocated + (found.size_bytes("unallocated") or 0.0)
 
@@ -40,8 +40,14 @@ def _free_bytes(found: Sighting) -> float | None:
 
 
 def _telling(report: Report) -> list[Sighting]:
-    """The errors, those with figures first."""
-    return sorted(report.of("torch_oom"), key=lambda found: -len(found.values))
+    """The errors, those with figures first.
+
+    That cuBLAS or the runtime found no room, too, is told by when it happened.
+    """
+    if report.engine in ("llama.cpp", "ollama"):
+        return report.of("torch_oom")
+    found = report.of("torch_oom", "cuda_oom", "cublas_alloc")
+    return sorted(found, key=lambda found: (-len(found.values), found.kind != "torch_oom"))
 
 
 class GraphCapture:
@@ -60,7 +66,7 @@ class GraphCapture:
                 )
         for found in _telling(report)[:1]:
             began = report.phase_at(found.line)
-            named = "graphs" in found.values or "private" in found.values
+            named = began != "runtime" and ("graphs" in found.values or "private" in found.values)
             if named or phase_of(report, [found]) is Phase.GRAPH_CAPTURE or began == "kv_init":
                 pool = [one for one in report.of("vllm_pool") if one.line < found.line]
                 yield Finding(
@@ -79,7 +85,7 @@ class Weights:
         """The error comes while the model is built or its files are read."""
         for found in _telling(report)[:1]:
             phase = phase_of(report, [found], usual=Phase.LOAD)
-            if phase is not Phase.LOAD:
+            if phase is not Phase.LOAD or report.has("vllm_sampler"):
                 return
             held, total = _held_bytes(found), _total_bytes(found)
             full = held is not None and total is not None and held >= _FULL * total
@@ -125,6 +131,15 @@ class Activations:
                 weight=0.95,
                 evidence=(found,),
                 reason="warmup",
+                values=dict(found.values),
+            )
+        for found in report.of("vllm_sampler")[:1]:
+            yield Finding(
+                cause=CauseName.ACTIVATION_PEAK,
+                phase=Phase.PROFILE,
+                weight=0.95,
+                evidence=(found,),
+                reason="sampler",
                 values=dict(found.values),
             )
         for found in _telling(report)[:1]:

@@ -29,7 +29,8 @@ _SECRETS: Final = (
     (re.compile(r"\b(Bearer\s+)[^\s'\"]+", re.I), r"\1HIDDEN"),
     (
         re.compile(
-            r"((?:api[-_]?key|token|password|secret)['\"]?(?:\s*[=:]\s*|\s+(?=\[))\[?['\"]?)"
+            r"((?:api[-_]?key|token|password|secret)['\"]?(?:\s*[=:]\s*|\s+(?=\[))\[?['\"]?"
+            r"|--?(?:[\w-]*(?:api[-_]?key|token|password|secret))\s+(?!-))"
             r"[^\s'\",\])]+",
             re.I,
         ),
@@ -99,6 +100,13 @@ class Facts:
         return self.failure
 
 
+def without_secrets(text: str) -> str:
+    """A text in which what signs a request in is hidden: keys, tokens, passwords, signed links."""
+    for pattern, shown in _SECRETS:
+        text = pattern.sub(shown, text)
+    return text
+
+
 def error_sentence(text: str) -> str | None:
     """The error that a line states, without secrets and cut where it is long; None for none.
 
@@ -111,9 +119,7 @@ def error_sentence(text: str) -> str | None:
         kind, said = "ValueError", match["said"]
     else:
         kind, said = match["kind"], match["text"] or match["plain"]
-    said = " ".join(said.split(" [type=", 1)[0].split())
-    for pattern, shown in _SECRETS:
-        said = pattern.sub(shown, said)
+    said = without_secrets(" ".join(said.split(" [type=", 1)[0].split()))
     if len(said) > _LONGEST_ERROR:
         end = said.rfind(". ", 0, _LONGEST_ERROR)
         said = said[: end + 1] if end > 0 else said[:_LONGEST_ERROR] + "..."

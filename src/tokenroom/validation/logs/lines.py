@@ -8,6 +8,7 @@ stays in :class:`Message`, also where two processes wrote into one line.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
@@ -36,6 +37,7 @@ _PROCESS: Final = re.compile(
     r"|\[(?:RANK|rank) ?(\d+)\]"  # TensorRT-LLM
     r"|\[\d+,(\d+)\]<std(?:out|err)>"  # mpirun
 )
+_UTF16: Final = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _LEAST_PART: Final = 4
 _MOST_PART: Final = 6
 _COMMON: Final = (
@@ -101,13 +103,8 @@ def _pieces(file: BinaryIO | io.BufferedIOBase) -> Iterator[bytes]:
     """The file in pieces that end where lines do; of a line that is too long only the start."""
     rest = b""
     skipping = False
-    while True:
-        try:
-            read = file.read1(_PIECE_BYTES)  # type: ignore[union-attr]
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            break  # cut off or damaged: what was read before counts
-        if not read:
-            break
+    for part in _in_utf8(_read(file)):
+        read = part
         if skipping:
             _, newline, read = read.partition(b"\n")
             skipping = not newline
@@ -122,6 +119,32 @@ def _pieces(file: BinaryIO | io.BufferedIOBase) -> Iterator[bytes]:
             rest, skipping = b"", True
     if rest:
         yield rest
+
+
+def _read(file: BinaryIO | io.BufferedIOBase) -> Iterator[bytes]:
+    """The file as it is read; of one that is cut off or damaged what was read before."""
+    while True:
+        try:
+            read = file.read1(_PIECE_BYTES)  # type: ignore[union-attr]
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            return
+        if not read:
+            return
+        yield read
+
+
+def _in_utf8(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """The same in UTF-8: what PowerShell redirects into a file is UTF-16, mark first."""
+    start = next(parts, b"")
+    encoding = next((name for mark, name in _UTF16 if start.startswith(mark)), None)
+    if encoding is None:
+        yield start.removeprefix(codecs.BOM_UTF8)
+        yield from parts
+        return
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    yield decoder.decode(start[2:]).encode("utf-8", "replace")
+    for part in parts:
+        yield decoder.decode(part).encode("utf-8", "replace")
 
 
 def _messages(pieces: Iterator[bytes], words: tuple[bytes, ...]) -> Iterator[Message]:
