@@ -99,13 +99,13 @@ def phase_of(report: Report, sightings: Sequence[Sighting], usual: Phase = Phase
     }
     if not sightings:
         return usual
-    for words, phase in (
+    for words, told in (
         ("Capture cuda graph failed", Phase.GRAPH_CAPTURE),
         ("}:prefill", Phase.PREFILL),  # TGI's spans: router/client
         ("}:decode", Phase.DECODE),
     ):
         if words in sightings[0].text:
-            return phase
+            return told
     line = sightings[0].line
     near = [found for found in report.of("frame") if 0 <= line - found.line <= 200]
     for found in reversed(near):
