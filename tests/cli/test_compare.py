@@ -265,6 +265,7 @@ def test_a_variation_may_leave_an_option_out(capsys: pytest.CaptureFixture[str])
         (("--vary", "scheduling-policy=fcfs,best"), "has the value 'best': 'best' is not one of"),
         (("--vary", "no-such=1,2"), "no_such"),
         ((*LANES, "--confidence", "1"), "confidence is 1; give a share between 0 and 1"),
+        (("--vary", "router=sticky,kv_aware"), "router chooses among servers; give --replicas"),
         ((*LANES, "--csv", "a.txt"), "it may end in .csv"),
         ((*LANES, "--plot", "a.txt"), "it may end in .svg"),
         ((*LANES, "--ray", "127.0.0.1:9"), "give one"),

@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tokenroom.cli.main import main
-from tokenroom.reports.request_file import FIELDS
+from tokenroom.reports.request_file import FIELDS, values
 from tokenroom.reports.simulation_json import schema_text
 from tokenroom.serving.simulator import simulate
 
@@ -248,6 +248,27 @@ def test_requests_in_parquet_are_those_of_the_other_forms(
     assert file.read().to_pylist() == lines
     again = asked(capsys, *words, str(tmp_path / "r.parquet"), "--resume", code=2)[1]
     assert "cannot be gone on with" in again
+
+
+def test_parquet_is_whole_when_it_is_ended_within_a_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    ended = 0
+
+    def interrupted(record: Any) -> Any:
+        nonlocal ended
+        ended += 1
+        for count, value in enumerate(values(record)):
+            if (ended, count) == (10, 5):
+                raise KeyboardInterrupt
+            yield value
+
+    monkeypatch.setattr("tokenroom.reports.request_parquet.values", interrupted)
+    file = tmp_path / "r.parquet"
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", SMALL, "--requests", str(file))
+    asked(capsys, *words, code=130)
+    assert parquet.read_table(file).num_rows == 9
 
 
 def test_parquet_without_pyarrow_says_what_to_install(

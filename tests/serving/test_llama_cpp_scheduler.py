@@ -13,7 +13,7 @@ from llama_server_scenarios import Scenario, replay
 
 from tokenroom.errors import DeploymentError
 from tokenroom.serving.arrivals import OpenLoop
-from tokenroom.serving.record import Refusal
+from tokenroom.serving.record import Refusal, StepRecord
 from tokenroom.serving.request import Request
 from tokenroom.serving.scheduler import StepPlan
 from tokenroom.serving.schedulers.llama_cpp import (
@@ -133,13 +133,16 @@ def test_idle_slots_are_cleared_before_a_shared_cache_ends_everyone_with_an_erro
     plan = at.schedule()
     assert (plan.used_blocks, [slot.tokens for slot in at.slots]) == (70, [70, 0])
     at.complete(plan)
+    steps: list[StepRecord] = []
     records = list(
         simulate(
             OpenLoop([asks(0, 60, 9), asks(1, 60, 9), asks(2, 60, 2)]),
             LlamaCppScheduler(config),
             lambda _: 1.0,
+            observe=steps.append,
         )
     )
+    assert [step.used_blocks for step in steps][:2] == [100, 60]  # not the 120 of the batch
     assert [(record.id, record.refused, record.finish_seconds) for record in records] == [
         (1, Refusal.CONTEXT_FULL, 1.0),
         (0, Refusal.CONTEXT_FULL, 1.0),

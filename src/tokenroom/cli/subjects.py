@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenroom.cli.served_deployment import parsed_words, served_deployment
 from tokenroom.cli.variations import VARIED_OPTIONS, variations
-from tokenroom.errors import ComparisonError, DeploymentError
+from tokenroom.errors import CommandLineError, ComparisonError, DeploymentError
 from tokenroom.reports.messages import Language
 
 if TYPE_CHECKING:
@@ -122,6 +122,10 @@ def _of_one(described: _Described, language: Language) -> ServedDeployment | Ser
     from tokenroom.serving.served_fleet import ServedFleet
 
     _, words, options, fleet = described
+    if options["router"] is not None and options["replicas"] is None:
+        raise CommandLineError(
+            "router chooses among servers; give --replicas, or vary it (--vary replicas=2,4)"
+        )
     deployment = served_deployment(words, dict(options), language, verb="compare")
     if fleet is None:
         pool = PoolDescription(name="engine", deployment=words)

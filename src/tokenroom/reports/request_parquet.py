@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,29 +27,29 @@ class ParquetRequests:
         schema: Its columns: :data:`~tokenroom.reports.request_file.FIELDS`.
     """
 
-    __slots__ = ("_columns", "_schema", "_writer")
+    __slots__ = ("_rows", "_schema", "_writer")
 
     def __init__(self, writer: ParquetWriter, schema: Schema) -> None:
         self._writer = writer
         self._schema = schema
-        self._columns: list[list[object]] = [[] for _ in FIELDS]
+        # Whole rows, not columns: an interrupt that strikes within request() leaves no half of one.
+        self._rows: list[Sequence[object]] = []
 
     def request(self, record: RequestRecord) -> None:
         """Write what became of a request, once its row group is full."""
-        for column, value in zip(self._columns, values(record), strict=True):
-            column.append(value)
-        if len(self._columns[0]) == GROUP_ROWS:
+        self._rows.append(tuple(values(record)))
+        if len(self._rows) >= GROUP_ROWS:
             self.flush()
 
     def flush(self) -> None:
         """Write the row group that has begun."""
-        if not self._columns[0]:
+        if not self._rows:
             return
         from pyarrow import record_batch
 
-        self._writer.write_batch(record_batch(self._columns, schema=self._schema))
-        for column in self._columns:
-            column.clear()
+        columns = list(zip(*self._rows, strict=True))
+        self._writer.write_batch(record_batch(columns, schema=self._schema))
+        self._rows.clear()
 
     def end(self) -> None:
         """Hear that this was the last one."""

@@ -319,6 +319,7 @@ def test_presets_can_be_drawn_and_say_where_they_come_from(name: str) -> None:
         (f"poisson:rate=5,system=shared(0,9),{SHORT}", "shares nothing"),
         (f"poisson:rate=5,system=twice(1,9),{SHORT}", "shared"),
         (f"users:count=0,{SHORT}", "there are 0 users"),
+        (f"users:count=999999999999,{SHORT}", "there may be 1,000,000"),
         (f"batch:duration=10m,{SHORT}", "need a number; give requests=1000"),
         (f"bursts:rate=5,factor=20,{SHORT}", "factor may be 1 to 10"),
         (f"bursts:rate=5,every=1m,lasting=2m,{SHORT}", "lasting must be shorter"),

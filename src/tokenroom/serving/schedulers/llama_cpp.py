@@ -7,6 +7,7 @@ with full attention, without drafts, adapters, context shift and requests for se
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -198,7 +199,9 @@ class LlamaCppScheduler:
             room -= tokens
         self._make_room(plan)
         plan.passes = tuple(passes(batch, self.config.n_ubatch, kv_unified=self.config.kv_unified))
-        plan.used_blocks = sum(slot.tokens for slot in self.slots)
+        # A batch that does not fit has filled the cells that there were when it fails.
+        cells = self.config.n_ctx if self.config.kv_unified else sys.maxsize
+        plan.used_blocks = min(sum(slot.tokens for slot in self.slots), cells)
         plan.num_running = sum(1 for _ in self._working())
         plan.num_waiting = len(self.deferred)
         return plan

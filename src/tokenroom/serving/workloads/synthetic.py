@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from tokenroom.errors import WorkloadError
 from tokenroom.serving.request import Request
@@ -20,6 +21,9 @@ from tokenroom.serving.workloads.arrivals import ArrivalProcess, AtOnce
 from tokenroom.serving.workloads.conversations import Conversation, Talk, begin
 from tokenroom.serving.workloads.distributions import Distribution
 from tokenroom.serving.workloads.reshaping import check_span
+
+MAX_USERS: Final = 1_000_000
+"""Each is held in memory with what it says next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,8 @@ class SyntheticWorkload:
             raise WorkloadError("a workload has either an arrival process or a number of users")
         if self.users is not None and self.users < 1:
             raise WorkloadError(f"there are {self.users} users; there must be at least 1")
+        if self.users is not None and self.users > MAX_USERS:
+            raise WorkloadError(f"there are {self.users:,} users; there may be {MAX_USERS:,}")
         if self.requests is None and self.duration_seconds is None:
             raise WorkloadError("the workload has no end; give requests=1000 or duration=10m")
         if isinstance(self.process, AtOnce) and self.requests is None:
