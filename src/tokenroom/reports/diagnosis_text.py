@@ -36,8 +36,8 @@ def print_diagnosis(
     out.print(Paragraph(verdict_text(found, language), style=_style(found)))
     if first is not None:
         out.print(Paragraph(reason_text(first, language)))
-        if (line := found.served_after) is not None:
-            out.print(Paragraph(message("explain.served_later", language, line=line)))
+        if (served := found.served_after) is not None:
+            out.print(Paragraph(message("explain.served_later", language, line=served)))
     facts = recovered_text(found, recovered)
     if facts:
         told = message("explain.recovered", language, facts=printable(facts))
