@@ -129,3 +129,28 @@ def test_the_most_clients_of_gpus_at_hand(capsys: pytest.CaptureFixture[str]) ->
     assert plan["gpus"] == 1
     assert answer["demand"]["users"] >= 5
     assert plan["headroom"] >= 1.0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--price", "l40s=1", "--budget", "0"), "the budget is 0"),
+        (("--price", "l40s=1", "--budget", "nan"), "the budget is nan"),
+        (("--price", "h100=1"), "not tried"),
+        (("--price", "l40s=1", "--price", "l40s=2"), "give one of them"),
+        (("--engine", "vllm,foo"), "'foo'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    code, _, err = run(capsys, *ASKED, *words)
+    assert code == 2
+    assert said in err
+
+
+def test_gpus_that_hold_no_replica_serve_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--users", "2", "--ttft", "2s", "--have", "1xl40s", "--max-gpus", "2")
+    _, out, _ = run(capsys, "plan", "llama-3.1-8b", *words)
+    assert "0 users" not in out
+    assert "hold no replica" in " ".join(out.split())

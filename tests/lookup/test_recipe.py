@@ -114,3 +114,8 @@ def test_a_promise_out_of_reach_is_a_no(capsys: pytest.CaptureFixture[str]) -> N
     code, out, _ = run(capsys, "--p95", "4000", "--tpot", "1ms")
     assert code == 1
     assert "out of reach" in out
+
+
+def test_requests_longer_than_the_model_takes_are_refused() -> None:
+    with pytest.raises(DeploymentError, match=r"200,000 tokens.*131,072 at most"):
+        made(p95_tokens=200_000)

@@ -118,3 +118,18 @@ def test_what_is_asked_wrongly_is_refused(
     code, out, err = run(capsys, "table", *words)
     assert (code, out) == (2, "")
     assert said in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("params", "--models", ""), "names nothing"),
+        (("params", "--models", "llama-3-8b", "--layouts", "foo"), "the layout is 'foo'"),
+        (("gpus-for-users", "--models", "llama-3-8b", "--users", "1k"), "--users is '1k'"),
+    ],
+)
+def test_a_table_of_what_cannot_be_is_refused(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert main(["table", *words]) == 2
+    assert said in capsys.readouterr().err

@@ -1,7 +1,10 @@
+import pytest
+
 from tokenroom import load_model
+from tokenroom.errors import DeploymentError
 from tokenroom.hardware.catalogue import find_accelerator
 from tokenroom.memory.weights import checkpoint_weights
-from tokenroom.planning.candidates import Candidate, candidates
+from tokenroom.planning.candidates import Candidate, candidates, in_each_layout
 
 
 def divisions(model: str, gpu: str, **asked: int) -> list[str]:
@@ -42,3 +45,15 @@ def test_every_choice_is_combined() -> None:
         ("sglang", "fp8"),
     ]
     assert all(isinstance(each, Candidate) and each.gpus == 1 for each in found)
+
+
+def test_an_unknown_engine_is_refused_before_anything_is_tried() -> None:
+    with pytest.raises(DeploymentError, match="'foo'"):
+        list(candidates([], [], engines=["vllm", "foo"]))
+
+
+def test_a_layout_is_named_once() -> None:
+    assert in_each_layout(["a", "b"], ["fp8"]) == ["a@fp8", "b@fp8"]
+    assert in_each_layout(["a@fp8"], []) == ["a@fp8"]
+    with pytest.raises(DeploymentError, match="give one of them"):
+        in_each_layout(["a@fp8"], ["awq"])

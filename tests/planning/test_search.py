@@ -156,3 +156,23 @@ def test_the_most_that_gpus_hold_is_confirmed_or_lowered() -> None:
     assert loads[0] == most
     assert loads == sorted(loads, reverse=True)
     assert list(loads_to_try(1)) == [1]
+
+
+@pytest.mark.parametrize("budget", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_budget_is_a_sum(budget: float) -> None:
+    with pytest.raises(DeploymentError, match="the budget is"):
+        Search([], demand(), prices={"l40s": 1.0}, budget_usd_per_hour=budget)
+
+
+def test_a_gpu_without_a_price_is_not_proposed_under_a_budget() -> None:
+    plan = searched(
+        tried("h100", "l40s", most_gpus=1),
+        {"users": 2},
+        prices={"l40s": 1.0},
+        budget_usd_per_hour=0.5,
+    )
+    assert not plan.options
+    assert {each.candidate.accelerator.key: each.reason for each in plan.rejections} == {
+        "h100-sxm-80gb": "unpriced",
+        "l40s": "budget",
+    }

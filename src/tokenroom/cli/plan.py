@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -233,7 +233,7 @@ def _searches(models: tuple[str, ...], options: dict[str, Any]) -> Iterator[Sear
     demand = _demand(options)
     inventory = _inventory(options)
     accelerators = _accelerators(options, inventory)
-    prices = dict(_prices(options))
+    prices = _prices(options, accelerators)
     found = list(
         candidates(
             _specs(models, options),
@@ -324,13 +324,10 @@ def _traced(options: dict[str, Any]) -> tuple[tuple[Any, ...], Lengths, float]:
 
 def _specs(models: tuple[str, ...], options: dict[str, Any]) -> list[ModelSpec]:
     from tokenroom.cli.question import named_model
+    from tokenroom.planning.candidates import in_each_layout
 
-    layouts = _listed(options["weights"]) if options["weights"] is not None else [None]
-    return [
-        named_model(name if layout is None else f"{name}@{layout}", options)
-        for name in models
-        for layout in layouts
-    ]
+    layouts = _listed(options["weights"]) if options["weights"] is not None else []
+    return [named_model(name, options) for name in in_each_layout(models, layouts)]
 
 
 def _accelerators(
@@ -357,7 +354,9 @@ def _inventory(options: dict[str, Any]) -> dict[str, int] | None:
     for text in _listed(options["have"]):
         count, name = split_count(text)
         if count is None:
-            raise HardwareError(f"--have says {shown(text)} without a number; write it as 8x{text}")
+            raise HardwareError(
+                f"--have says {shown(text)} without a number from 1; write each kind as 8xh100"
+            )
         key = catalogue.find(name).key
         found[key] = found.get(key, 0) + count
     return found
@@ -369,9 +368,12 @@ def _catalogue(options: dict[str, Any]) -> Catalogue:
     return load_catalogue(options["gpu_file"])
 
 
-def _prices(options: dict[str, Any]) -> Iterator[tuple[str, float]]:
+def _prices(options: dict[str, Any], accelerators: Sequence[Accelerator]) -> dict[str, float]:
+    """USD of one GPU for an hour, by its key."""
     from tokenroom.units import parse_number
 
+    found: dict[str, float] = {}
+    tried = {each.key for each in accelerators}
     for text in options["prices"]:
         name, equals, value = text.partition("=")
         if not equals:
@@ -379,7 +381,17 @@ def _prices(options: dict[str, Any]) -> Iterator[tuple[str, float]]:
         usd = parse_number(value, f"--price {name}")
         if not 0 < usd < float("inf"):
             raise CommandLineError(f"--price {name} is {usd:g}; give USD above 0")
-        yield _catalogue(options).find(name).key, usd
+        key = _catalogue(options).find(name).key
+        if key not in tried:
+            raise CommandLineError(
+                f"--price {name} is of a GPU that is not tried; leave it out, or name the GPU with "
+                "the others"
+            )
+        if found.setdefault(key, usd) != usd:
+            raise CommandLineError(
+                f"--price says {found[key]:g} and {usd:g} USD for {key}; give one of them"
+            )
+    return found
 
 
 def _engines(text: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,7 @@ from tokenroom.cli.options import (
 from tokenroom.cli.question import named_model
 from tokenroom.errors import CommandLineError, TokenroomError, shown
 from tokenroom.reports.messages import Language, printable
+from tokenroom.units import parse_count, parse_tokens
 
 if TYPE_CHECKING:
     from tokenroom.lookup.table import LookupTable
@@ -153,19 +154,24 @@ def _table(name: str, options: dict[str, Any]) -> LookupTable:
     from tokenroom.lookup import tables
     from tokenroom.reports.progress import progress
 
-    specs = [named_model(each, options) for each in _listed(options["models"] or _MODELS[name])]
+    models = _MODELS[name] if options["models"] is None else options["models"]
+    specs = [named_model(each, options) for each in _listed(models)]
     if name == "params":
-        layouts = _listed(options["layouts"]) if options["layouts"] else tables.LAYOUTS
+        given = options["layouts"]
+        layouts = tables.LAYOUTS if given is None else _listed(given)
         return tables.parameters(specs, layouts)
     if name == "kv":
         return tables.kv_cache(
             specs,
             options["kv"],
             _numbers(options["batches"], "--batches", tables.BATCHES),
-            _numbers(options["lengths"], "--lengths", tables.LENGTHS),
+            _numbers(options["lengths"], "--lengths", tables.LENGTHS, parse_tokens),
         )
     catalogue = load_catalogue(options["gpu_file"])
-    gpus = [catalogue.find(each) for each in _listed(options["gpus"] or _GPUS[name])]
+    gpus = [
+        catalogue.find(each)
+        for each in _listed(_GPUS[name] if options["gpus"] is None else options["gpus"])
+    ]
     with progress(len(specs) * len(gpus), least=2) as moved:
         done = 0
 
@@ -222,13 +228,20 @@ def _listed(text: str) -> list[str]:
     return found
 
 
-def _numbers(text: str | None, flag: str, usual: tuple[int, ...]) -> tuple[int, ...]:
-    """Whole numbers between commas."""
+def _count(text: str, flag: str) -> int:
+    return parse_count(text, flag, 1)
+
+
+def _numbers(
+    text: str | None,
+    flag: str,
+    usual: tuple[int, ...],
+    parse: Callable[[str, str], int] = _count,
+) -> tuple[int, ...]:
+    """Whole numbers between commas: counts, or tokens with their units."""
     if text is None:
         return usual
-    from tokenroom.units import parse_tokens
-
     try:
-        return tuple(parse_tokens(part, flag) for part in _listed(text))
+        return tuple(parse(part, flag) for part in _listed(text))
     except TokenroomError as error:
         raise CommandLineError(str(error)) from error

@@ -117,6 +117,11 @@ def recipe(
     length = length_for(p95_tokens)
     own = result.deployment.spec.max_position_embeddings
     if own is not None:
+        if p95_tokens > own:
+            raise DeploymentError(
+                f"95% of the requests keep within {p95_tokens:,} tokens, and the model takes "
+                f"{own:,} at most; leave longer requests out"
+            )
         length = min(length, own)
     fitted = result.with_settings(max_model_len=length)
     ceiling = fitted.plan.requests_of(length)

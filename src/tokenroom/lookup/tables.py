@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from tokenroom.errors import TokenroomError
+from tokenroom.errors import DeploymentError, TokenroomError, shown
 from tokenroom.fitting import FitResult, fit
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.lookup.table import Cell, Column, LookupTable
 from tokenroom.memory.kv_cache import request_bytes
 from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.quantization import what_if
+from tokenroom.models.quantization.hypothetical import known_layouts
 from tokenroom.models.spec import ModelSpec
 from tokenroom.planning.candidates import PER_NODE, candidates
 from tokenroom.planning.demand import Demand
@@ -28,7 +29,15 @@ def parameters(specs: Sequence[ModelSpec], layouts: Sequence[str] = LAYOUTS) -> 
     """Parameters of models, and the bytes of their weights in each layout (10^9 bytes).
 
     A layout is applied to what its method quantises, so scales and what stays as it is count.
+
+    Raises:
+        DeploymentError: A layout is unknown.
     """
+    for layout in layouts:
+        if layout.lower().replace("-", "_") not in known_layouts():
+            raise DeploymentError(
+                f"the layout is {shown(layout)}; it may be one of {', '.join(known_layouts())}"
+            )
     rows: list[tuple[Cell, ...]] = []
     remarks: list[str] = []
     for spec in specs:

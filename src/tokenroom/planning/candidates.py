@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tokenroom.engines.registry import engine_named
+from tokenroom.errors import DeploymentError, shown
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.spec import LatentAttention, ModelSpec, MoEFFN
@@ -59,6 +61,24 @@ class Candidate:
         return " ".join([*words, "EP"] if self.expert_parallel else words)
 
 
+def in_each_layout(models: Iterable[str], layouts: Sequence[str]) -> list[str]:
+    """Names of the models in each of some layouts, or as they are where there are none.
+
+    Raises:
+        DeploymentError: A name says a layout of its own.
+    """
+    names = list(models)
+    if not layouts:
+        return names
+    for name in names:
+        if "@" in name:
+            raise DeploymentError(
+                f"{shown(name)} names a layout and weights names {', '.join(layouts)}; give one "
+                "of them"
+            )
+    return [f"{name}@{layout}" for name in names for layout in layouts]
+
+
 def candidates(
     specs: Iterable[ModelSpec],
     accelerators: Sequence[Accelerator],
@@ -81,7 +101,12 @@ def candidates(
         engines: Engines, with versions.
         kv_types: Types of the cache; None for what the engine takes by itself.
         most_gpus: The most GPUs of one replica.
+
+    Raises:
+        DeploymentError: An engine is unknown.
     """
+    for engine in engines:
+        engine_named(engine)
     for spec in specs:
         least_bytes = checkpoint_weights(spec).total_bytes
         for accelerator in accelerators:

@@ -31,7 +31,8 @@ class Rejection:
     Attributes:
         candidate: Which.
         reason: Why: ``"refused"``, ``"weights"``, ``"memory"``, ``"ttft"``, ``"tpot"``,
-            ``"gpus"``, ``"budget"``, ``"replicas"``, ``"dominated"`` or ``"simulation"``.
+            ``"gpus"``, ``"budget"``, ``"unpriced"``, ``"replicas"``,
+            ``"dominated"`` or ``"simulation"``.
         values: Figures of the reason.
         nearest: How far it is from being proposed, to compare with others of the same reason:
             the factor by which it misses, or infinity where nothing measures it.
@@ -99,6 +100,8 @@ def judged(
         most_gpus: GPUs of that kind there are; None for any number.
         budget_usd_per_hour: The most that all GPUs may cost; None for any sum.
     """
+    if budget_usd_per_hour is not None and usd_per_gpu_hour is None:
+        return Rejection(candidate=candidate, reason="unpriced")
     most = largest_load(candidate, demand)
     if isinstance(most, Rejection):
         return most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -85,7 +86,7 @@ class Search:
         seed: Of the simulations.
 
     Raises:
-        DeploymentError: A budget is given without any price, or nothing is wanted.
+        DeploymentError: A budget is given without any price or is no sum, or nothing is wanted.
     """
 
     def __init__(
@@ -101,6 +102,8 @@ class Search:
     ) -> None:
         if budget_usd_per_hour is not None and not prices:
             raise DeploymentError("a budget needs prices; give the price of each kind of GPU")
+        if budget_usd_per_hour is not None and not 0 < budget_usd_per_hour < math.inf:
+            raise DeploymentError(f"the budget is {budget_usd_per_hour:g}; give USD above 0")
         if wanted < 1:
             raise DeploymentError(f"wanted is {wanted}; ask for 1 plan or more")
         self._candidates = candidates

@@ -106,6 +106,14 @@ PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "needs {gpus} GPUs and there are {most}, which serve {served}",
         "需要 {gpus} 块 GPU，而只有 {most} 块，可承载 {served}",
     ),
+    "plan.reason.gpus.none": (
+        "needs {gpus} GPUs, and the {most} that there are hold no replica",
+        "需要 {gpus} 块 GPU，而现有的 {most} 块连一个副本也放不下",
+    ),
+    "plan.reason.unpriced": (
+        "its GPU has no price, so what it costs of the budget is not known",
+        "其 GPU 没有价格，无法判断是否在预算之内",
+    ),
     "plan.served.users": ("{count} users", "{count} 个用户"),
     "plan.served.rate": ("{rate} requests a second", "每秒 {rate} 个请求"),
     "plan.reason.budget": (

@@ -141,6 +141,8 @@ def reason_text(rejection: Rejection, demand: Demand, language: Language) -> str
                 "share": f"{_number(values['share']):.0%}",
             }
         case "gpus":
+            if not values["served"]:
+                key += ".none"
             values["served"] = served_text(demand, _number(values["served"]), language)
         case "budget":
             values |= {name: f"{_number(values[name]):,.2f}" for name in ("usd", "most")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenroom.errors import TokenroomError
@@ -221,14 +220,9 @@ def answer_table(
 def _candidates(question: PlanQuestion, find: ModelFinder) -> list[Candidate]:
     from itertools import islice
 
-    from tokenroom.planning.candidates import candidates
+    from tokenroom.planning.candidates import candidates, in_each_layout
 
-    layouts: Sequence[str | None] = question.weights or [None]
-    specs = [
-        find(name if layout is None else f"{name}@{layout}")
-        for name in question.models
-        for layout in layouts
-    ]
+    specs = [find(name) for name in in_each_layout(question.models, question.weights or [])]
     if question.have:
         gpus = [find_accelerator(name) for name in question.have]
     elif question.gpus_from:
