@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -115,6 +116,22 @@ def check_regular(
         "no regular file",
     )
     raise error(f"{what} is {kind}; give a regular file")
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Give an error of writing an open file the file's name, which the system leaves out.
+
+    Raises:
+        OSError: What is written cannot be.
+    """
+    try:
+        yield
+    except OSError as problem:
+        if problem.filename is not None:
+            raise
+        reason = problem.strerror or str(problem)
+        raise OSError(problem.errno, reason, os.fspath(path)) from problem
 
 
 def parse_yaml(text: str, *, unique_keys: bool = False) -> list[Any]:

@@ -271,6 +271,45 @@ def test_parquet_is_whole_when_it_is_ended_within_a_record(
     assert parquet.read_table(file).num_rows == 9
 
 
+full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has such a device")
+
+
+@full_disk
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [("--requests", "r.csv"), ("--requests", "r.parquet"), ("--timeline", "t.json")],
+)
+def test_a_disk_that_is_full_is_told_with_the_file_s_name(
+    option: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / name
+    file.symlink_to("/dev/full")
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", SMALL, option, str(file))
+    err = asked(capsys, *words, code=2)[1]
+    assert err.startswith(f"tokenroom: error: {file}: ")
+    assert "No space left on device" in err
+
+
+@full_disk
+def test_a_picture_that_cannot_be_written_does_not_cost_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.png").symlink_to("/dev/full")
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", SMALL, "--plot", str(tmp_path / "p.png"))
+    out, err = asked(capsys, *words, code=2)
+    assert "30 requests served in " in out
+    assert "cannot be written" in err
+
+
+def test_a_picture_of_nothing_is_said_to_be_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = "poisson:rate=2,input=9k,output=20,requests=3"
+    words = ("llama-3-8b", "--gpu", "a100", "--workload", long, "--plot", str(tmp_path / "p.png"))
+    assert "so no picture of it is drawn" in asked(capsys, *words)[1]
+    assert not (tmp_path / "p.png").exists()
+
+
 def test_parquet_without_pyarrow_says_what_to_install(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ from tokenroom.cli.variations import VARIED_OPTIONS
 from tokenroom.cli.work_options import WORK_SECTION, counted_runs, work_options, working
 from tokenroom.cli.written_files import check_written, read_files
 from tokenroom.errors import ComparisonError
+from tokenroom.files import naming
 from tokenroom.reports.messages import Language, message, printable
 
 if TYPE_CHECKING:
@@ -143,17 +144,16 @@ def command(
 
         check_plot_file(options["plot"])
     found = _compared(compared, workload, limits, draws, options, language)
-    if options["csv_file"] is not None:
-        from tokenroom.reports.comparison_file import write_comparison
+    try:
+        _report(found, as_json=as_json, language=language)
+    finally:  # neither costs the other: a full disk the report, or `| head` the files
+        _write(found, options["csv_file"], options["plot"], language)
+    if found.interrupted:
+        return _INTERRUPTED
+    return 0 if len(found.compared) == len(compared) and not found.problems else 1
 
-        write_comparison(found, options["csv_file"])
-        file = printable(str(options["csv_file"]))
-        click.echo(message("compare.written", language, file=file), err=True)
-    if options["plot"] is not None and found.complete_draws and len(found.compared) > 1:
-        from tokenroom.reports.comparison_plot import plot_comparison
 
-        used = plot_comparison(found, options["plot"], language)
-        say_written(options["plot"], language, used)
+def _report(found: Comparison, *, as_json: bool, language: Language) -> None:
     if as_json:
         from tokenroom.reports.comparison_json import comparison_json
         from tokenroom.reports.console import print_json
@@ -164,9 +164,26 @@ def command(
         from tokenroom.reports.console import console
 
         print_comparison(console(), found, language)
-    if found.interrupted:
-        return _INTERRUPTED
-    return 0 if len(found.compared) == len(compared) and not found.problems else 1
+
+
+def _write(found: Comparison, runs: Path | None, plot: Path | None, language: Language) -> None:
+    """Write the files that are asked for."""
+    if runs is not None:
+        from tokenroom.reports.comparison_file import write_comparison
+
+        with naming(runs):
+            write_comparison(found, runs)
+        written = message("compare.written", language, file=printable(str(runs)))
+        click.echo(written, err=True)
+    if plot is None:
+        return
+    if not found.complete_draws or len(found.compared) < 2:
+        warning = message("fit.warning", language) + message("compare.plot.empty", language)
+        click.echo(warning, err=True)
+        return
+    from tokenroom.reports.comparison_plot import plot_comparison
+
+    say_written(plot, language, plot_comparison(found, plot, language))
 
 
 def _draws(options: dict[str, Any]) -> int | None:

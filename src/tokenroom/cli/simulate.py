@@ -31,6 +31,7 @@ from tokenroom.reports.messages import Language, message, printable
 if TYPE_CHECKING:
     from tokenroom.fitting import FitResult
     from tokenroom.reports.gantt import GanttSamples
+    from tokenroom.reports.simulation_plot import LatencySamples
     from tokenroom.serving.metrics import LatencyLimits
     from tokenroom.serving.record import RequestRecord, StepRecord
     from tokenroom.serving.run import Run, Simulation
@@ -192,24 +193,14 @@ def command(
         if path is not None:
             told = message(f"simulate.{key}_written", language, file=printable(str(path)))
             click.echo(told, err=True)
-    if options["plot"] is not None and done.metrics.timeline:
-        from tokenroom.reports.simulation_plot import plot_simulation
-
-        used = plot_simulation(done, samples, arrivals.name, options["plot"], language)
-        say_written(options["plot"], language, used)
-    if gantt is not None:
-        _draw_gantt(gantt, done, arrivals.name, options["gantt"], language)
     wanted: float | None = options["wanted_share"]
-    if as_json:
-        from tokenroom.reports.console import print_json
-        from tokenroom.reports.simulation_json import simulation_json
-
-        print_json(simulation_json(done, arrivals.name, language))
-    else:
-        from tokenroom.reports.console import console
-        from tokenroom.reports.simulation_text import print_simulation
-
-        print_simulation(console(), done, arrivals.name, language, wanted)
+    try:
+        _report(done, arrivals.name, wanted, as_json=as_json, language=language)
+    finally:  # neither costs the other: a full disk the report, or `| head` the pictures
+        if options["plot"] is not None:
+            _draw(samples, done, arrivals.name, options["plot"], language)
+        if gantt is not None:
+            _draw_gantt(gantt, done, arrivals.name, options["gantt"], language)
     return _exit_code(done, wanted)
 
 
@@ -235,6 +226,33 @@ def _gantt_samples(options: dict[str, Any]) -> GanttSamples:
     check_plot_file(options["gantt"])
     window = options["gantt_window"]
     return GanttSamples(None if window is None else window_of(window, "--gantt-window"))
+
+
+def _report(
+    done: Simulation, workload: str, wanted: float | None, *, as_json: bool, language: Language
+) -> None:
+    if as_json:
+        from tokenroom.reports.console import print_json
+        from tokenroom.reports.simulation_json import simulation_json
+
+        print_json(simulation_json(done, workload, language))
+    else:
+        from tokenroom.reports.console import console
+        from tokenroom.reports.simulation_text import print_simulation
+
+        print_simulation(console(), done, workload, language, wanted)
+
+
+def _draw(
+    samples: LatencySamples, done: Simulation, workload: str, file: Path, language: Language
+) -> None:
+    if not done.metrics.timeline:
+        warning = message("fit.warning", language) + message("simulate.plot.empty", language)
+        click.echo(warning, err=True)
+        return
+    from tokenroom.reports.simulation_plot import plot_simulation
+
+    say_written(file, language, plot_simulation(done, samples, workload, file, language))
 
 
 def _draw_gantt(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Final, Protocol
 
 from tokenroom.errors import TokenroomError, shown
+from tokenroom.files import naming
 from tokenroom.serving.record import RequestRecord
 
 FIELDS: Final = (
@@ -40,11 +41,12 @@ class RequestWriter:
 
     Args:
         file: The file, or what goes on with one.
+        path: Its name.
         as_csv: CSV with a heading; otherwise JSON Lines.
     """
 
-    def __init__(self, file: IO[str] | _Continued, *, as_csv: bool) -> None:
-        self._file = file
+    def __init__(self, file: IO[str] | _Continued, path: Path, *, as_csv: bool) -> None:
+        self._file, self._path = file, path
         self._rows = csv.writer(file, lineterminator="\n") if as_csv else None
         if self._rows is not None:
             self._rows.writerow(FIELDS)
@@ -54,12 +56,14 @@ class RequestWriter:
 
         Raises:
             TokenroomError: The file that is gone on with holds something else there.
+            OSError: It cannot be written.
         """
         row = values(record)
-        if self._rows is not None:
-            self._rows.writerow(row)
-        else:
-            self._file.write(json.dumps(dict(zip(FIELDS, row, strict=True))) + "\n")
+        with naming(self._path):
+            if self._rows is not None:
+                self._rows.writerow(row)
+            else:
+                self._file.write(json.dumps(dict(zip(FIELDS, row, strict=True))) + "\n")
 
     def end(self) -> None:
         """Hear that this was the last one.
@@ -103,8 +107,16 @@ def request_file(path: Path, *, resume: bool = False) -> Iterator[RequestsHeard]
             ".csv, .jsonl or .parquet"
         )
     there = resume and path.exists()
-    with path.open("r+" if there else "w", encoding="utf-8", newline="") as file:
-        yield RequestWriter(_Continued(file, path) if there else file, as_csv=suffix == ".csv")
+    file = path.open("r+" if there else "w", encoding="utf-8", newline="")
+    try:
+        with naming(path):
+            known = RequestWriter(
+                _Continued(file, path) if there else file, path, as_csv=suffix == ".csv"
+            )
+        yield known
+    finally:
+        with naming(path):
+            file.close()
 
 
 class _Continued:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenroom.errors import TokenroomError
+from tokenroom.files import naming
 from tokenroom.reports.request_file import FIELDS, values
 from tokenroom.serving.record import RequestRecord
 
@@ -24,13 +25,14 @@ class ParquetRequests:
 
     Args:
         writer: The file.
+        path: Its name.
         schema: Its columns: :data:`~tokenroom.reports.request_file.FIELDS`.
     """
 
-    __slots__ = ("_rows", "_schema", "_writer")
+    __slots__ = ("_path", "_rows", "_schema", "_writer")
 
-    def __init__(self, writer: ParquetWriter, schema: Schema) -> None:
-        self._writer = writer
+    def __init__(self, writer: ParquetWriter, path: Path, schema: Schema) -> None:
+        self._writer, self._path = writer, path
         self._schema = schema
         # Whole rows, not columns: an interrupt that strikes within request() leaves no half of one.
         self._rows: list[Sequence[object]] = []
@@ -48,7 +50,8 @@ class ParquetRequests:
         from pyarrow import record_batch
 
         columns = list(zip(*self._rows, strict=True))
-        self._writer.write_batch(record_batch(columns, schema=self._schema))
+        with naming(self._path):
+            self._writer.write_batch(record_batch(columns, schema=self._schema))
         self._rows.clear()
 
     def end(self) -> None:
@@ -71,12 +74,17 @@ def parquet_requests(path: Path) -> Iterator[ParquetRequests]:
             "'tokenroom[parquet]', or name a file that ends in .csv"
         ) from None
     schema = _schema()
-    with ParquetWriter(path, schema, compression="zstd") as writer:
-        requests = ParquetRequests(writer, schema)
+    with naming(path):
+        writer = ParquetWriter(path, schema, compression="zstd")
+    requests = ParquetRequests(writer, path, schema)
+    try:
+        yield requests
+    finally:
         try:
-            yield requests
-        finally:
             requests.flush()
+        finally:
+            with naming(path):
+                writer.close()
 
 
 def _schema() -> Schema:

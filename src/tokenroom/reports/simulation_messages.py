@@ -154,6 +154,10 @@ SIMULATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "simulate.gantt.prompt": ("prompt", "预填充"),
     "simulate.gantt.answer": ("answer", "生成"),
     "simulate.gantt.preempted": ("preempted", "被抢占"),
+    "simulate.plot.empty": (
+        "nothing was served, so no picture of it is drawn",
+        "没有请求被处理，未绘制图表",
+    ),
     "simulate.gantt.empty": (
         "no request that was served is there in the window of the Gantt picture, so none is drawn",
         "甘特图窗口内没有被处理的请求，未绘制",

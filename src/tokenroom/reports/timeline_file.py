@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from tokenroom.errors import TokenroomError, shown
+from tokenroom.files import naming
 from tokenroom.serving.record import RequestRecord, StepRecord
 
 _REQUESTS: Final = 1
@@ -41,21 +42,27 @@ def timeline_file(path: Path) -> Iterator[TimelineWriter]:
         OSError: It cannot be written.
     """
     check_timeline_file(path)
-    with path.open("w", encoding="utf-8") as file:
-        file.write('{"displayTimeUnit":"ms","traceEvents":[')
-        try:
-            yield TimelineWriter(file)
-        finally:
-            file.write("\n]}\n")
+    file = path.open("w", encoding="utf-8")
+    try:
+        with naming(path):
+            file.write('{"displayTimeUnit":"ms","traceEvents":[')
+            writer = TimelineWriter(file, path)
+        yield writer
+    finally:
+        with naming(path):
+            try:
+                file.write("\n]}\n")
+            finally:
+                file.close()
 
 
 class TimelineWriter:
     """Events of a run, written as they happen."""
 
-    __slots__ = ("_counts", "_file", "_lanes", "_separator", "_servers")
+    __slots__ = ("_counts", "_file", "_lanes", "_path", "_separator", "_servers")
 
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
+    def __init__(self, file: IO[str], path: Path) -> None:
+        self._file, self._path = file, path
         self._separator = "\n"
         self._counts: dict[tuple[int, str], int] = {}
         self._lanes: dict[tuple[int, int], list[float]] = {}
@@ -117,7 +124,8 @@ class TimelineWriter:
             self._write({"ph": "e", **event, "ts": end})
 
     def _write(self, event: dict[str, Any]) -> None:
-        self._file.write(self._separator + json.dumps(event, separators=(",", ":")))
+        with naming(self._path):
+            self._file.write(self._separator + json.dumps(event, separators=(",", ":")))
         self._separator = ",\n"
 
 
