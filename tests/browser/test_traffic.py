@@ -78,6 +78,8 @@ def test_it_is_played_paused_and_scrubbed(visit: Visit) -> None:
     page.get_by_role("button", name="Play").click()
     expect(page.locator("path.request.decode").first).to_be_visible()
     page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+    page.wait_for_timeout(200)  # a picture that was asked for may still come
     paused = second(page)
     assert paused > 0
     page.wait_for_timeout(200)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     metavar="LOG...",
 )
+@click.option("--gpu", help="The GPU, where the log does not name it, as l40s.")
 @click.option("--offline", is_flag=True, help="Never ask the Hub for the model of a log.")
 @gpu_file_option
 @json_schema_option
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 @language_option
 def command(
     logs: tuple[Path, ...],
+    gpu: str | None,
     offline: bool,
     gpu_file: Path | None,
     json_schema: bool,
@@ -63,7 +65,7 @@ def command(
     code = 0
     answers: list[dict[str, Any]] = []
     for number, log in enumerate(logs):
-        found, recovered, helps = _explained(log, gpu_file, offline=offline)
+        found, recovered, helps = _explained(log, gpu, gpu_file, offline=offline)
         if as_json:
             from tokenroom.reports.diagnosis_text import diagnosis_json
 
@@ -85,7 +87,7 @@ def command(
 
 
 def _explained(
-    log: Path, gpu_file: Path | None, *, offline: bool
+    log: Path, gpu: str | None, gpu_file: Path | None, *, offline: bool
 ) -> tuple[Diagnosis, Recovered, list[Remedy]]:
     from functools import partial
 
@@ -110,7 +112,14 @@ def _explained(
                 f"{log} cannot be read: {error.strerror or error}; name a log"
             ) from error
     find = partial(load_model, hub=HubOptions(offline=True)) if offline else load_model
-    recovered = recover(found.report, load_catalogue(gpu_file), name=log.name, find_model=find)
+    catalogue = load_catalogue(gpu_file)
+    recovered = recover(
+        found.report,
+        catalogue,
+        name=log.name,
+        find_model=find,
+        gpu=None if gpu is None else catalogue.find(gpu),
+    )
     helps: list[Remedy] = []
     if found.first is not None:
         helps = remedies(found.first, found.report.engine, recovered.result)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tokenroom.diagnosis.report import Report
 from tokenroom.errors import TokenroomError
 from tokenroom.fitting import FitResult
+from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.hardware.catalogue import Catalogue
 from tokenroom.models.resolve import load_model
 from tokenroom.models.spec import ModelSpec
-from tokenroom.validation.prediction import Predictor
+from tokenroom.units import GIB
+from tokenroom.validation.prediction import Predictor, by_memory
 from tokenroom.validation.rows import Row
 
 
@@ -37,6 +39,7 @@ def recover(
     *,
     name: str = "log",
     find_model: Callable[..., ModelSpec] = load_model,
+    gpu: Accelerator | None = None,
 ) -> Recovered:
     """Rebuild the deployment that printed a log.
 
@@ -45,10 +48,24 @@ def recover(
         catalogue: Accelerators.
         name: What the log is called.
         find_model: What looks up names of models.
+        gpu: The accelerator, where it is known; otherwise the log's, or one of the memory that an
+            error of PyTorch tells.
     """
     try:
         row = report.reading.row(Path(name), catalogue)
     except TokenroomError as error:
         return Recovered(row=None, result=None, missing=str(error))
-    found = Predictor(catalogue=catalogue, load=find_model).predict(row)
+    if gpu is None and row.gpu is None:
+        row = _with_gpu(row, report, catalogue)
+    found = Predictor(catalogue=catalogue, load=find_model, gpu=gpu).predict(row)
     return Recovered(row=row, result=found.result, missing=found.reason)
+
+
+def _with_gpu(row: Row, report: Report, catalogue: Catalogue) -> Row:
+    """The row with the GPU whose memory an error tells, where there is one such GPU."""
+    for found in report.of("torch_oom"):
+        total = found.size_bytes("total") or found.size_bytes("capacity")
+        likely = [] if total is None else by_memory(catalogue, total / GIB)
+        if likely:
+            return replace(row, gpu=likely[0].name, inferred=(*row.inferred, "gpu"))
+    return row

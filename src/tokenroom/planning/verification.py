@@ -39,6 +39,10 @@ _DRAIN: Final = 0.05
 """Of all requests, the last, which find it emptier again."""
 
 _BURST_EVERY_SECONDS: Final = 60.0
+_BURSTS: Final = 4
+
+_COMPILED_FROM: Final = 3000
+"""Requests from which on the compiled engine is sooner done, starting it included."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +52,7 @@ class Verification:
     Attributes:
         load: Its users, or requests a second.
         requests: Requests that the figures are of.
+        running: Requests in flight while they came, on average.
         ttft: Of those.
         tpot: Of those.
         kept: All objectives are, by the demand's statistic, and no request was refused.
@@ -56,6 +61,7 @@ class Verification:
 
     load: float
     requests: int
+    running: float
     ttft: Distribution
     tpot: Distribution
     kept: bool
@@ -69,21 +75,22 @@ def verified(proposal: Proposal, demand: Demand, *, seed: int = 0) -> Verificati
         DeploymentError: The deployment is not simulated.
     """
     load = share_of(demand, proposal.replicas)
-    count = requests_of(proposal)
-    run = Run(proposal.fit)
-    coming = (
-        drawn(demand, load, count, seed)
-        if demand.requests is None
-        else OpenLoop(replayed(demand.requests, proposal.replicas, count))
-    )
+    if demand.requests is None:
+        count = requests_of(proposal, demand, load)
+        coming = drawn(demand, load, count, seed)
+    else:
+        count = -(-len(demand.requests) // proposal.replicas)
+        coming = OpenLoop(replayed(demand.requests, proposal.replicas))
+    run = Run(proposal.fit, compiled=count > _COMPILED_FROM)
     records = list(run.serve(coming, waits_for_answers=demand.users is not None))
-    seen = list(_steady(records, count))
+    seen = records if demand.requests is not None else list(_steady(records, count))
     ttft = distribution((record.ttft_seconds, 1) for record in seen)
     tpot = distribution((found, 1) for record in seen if (found := record.tpot_seconds) is not None)
     refused = any(record.refused is not None for record in records)
     return Verification(
         load=load,
         requests=len(seen),
+        running=_in_flight(seen),
         ttft=ttft,
         tpot=tpot,
         kept=not refused and not _missed(demand, ttft, tpot),
@@ -97,11 +104,17 @@ def share_of(demand: Demand, replicas: int) -> float:
     return share if demand.users is None else float(math.ceil(share))
 
 
-def requests_of(proposal: Proposal) -> int:
-    """Requests to be simulated: each in flight is replaced a few times, long answers less often."""
+def requests_of(proposal: Proposal, demand: Demand, load: float) -> int:
+    """Requests to be drawn: each in flight is replaced a few times, long answers less often.
+
+    Where requests come in bursts there are as many as come from the first to the fourth of them.
+    """
     point = proposal.point
     wanted = max(_LEAST_REQUESTS, min(_MOST_REQUESTS, _TURNS * point.concurrency))
-    return max(_FEWEST, min(wanted, _MOST_TOKENS // point.load.output_tokens))
+    count = max(_FEWEST, min(wanted, _MOST_TOKENS // point.load.output_tokens))
+    if demand.burst > 1:
+        count = max(count, math.ceil(_BURSTS * _BURST_EVERY_SECONDS * load))
+    return count
 
 
 def drawn(demand: Demand, load: float, requests: int, seed: int) -> Arrivals:
@@ -124,9 +137,9 @@ def drawn(demand: Demand, load: float, requests: int, seed: int) -> Arrivals:
     return workload.start()
 
 
-def replayed(requests: Sequence[Request], replicas: int, most: int) -> Iterator[Request]:
-    """What the first of ``replicas`` gets of a trace when they take turns, ``most`` at most."""
-    for number, request in enumerate(islice(requests, 0, most * replicas, replicas)):
+def replayed(requests: Sequence[Request], replicas: int) -> Iterator[Request]:
+    """What the first of ``replicas`` gets of a trace when they take turns."""
+    for number, request in enumerate(islice(requests, 0, None, replicas)):
         yield replace(request, id=number, block_hashes=())
 
 
@@ -141,6 +154,17 @@ def _steady(records: list[RequestRecord], count: int) -> Iterator[RequestRecord]
     count = min(count, len(records))
     first, last = _WARM_UP * count, (1 - _DRAIN) * count
     return (record for record in records if first <= record.id < last)
+
+
+def _in_flight(records: list[RequestRecord]) -> float:
+    """Requests in flight while these came, by Little's law."""
+    served = [record for record in records if record.refused is None]
+    if len(served) < 2:
+        return float(len(served))
+    arrived = [record.arrival_seconds for record in served]
+    span = max(arrived) - min(arrived)
+    whole = math.fsum(record.e2e_seconds for record in served)
+    return whole / span if span else float(len(served))
 
 
 def _missed(demand: Demand, ttft: Distribution, tpot: Distribution) -> bool:

@@ -104,7 +104,7 @@ def _option(option: Option, demand: Demand, language: Language) -> dict[str, Any
             "requests": seen.requests,
             "ttft": asdict(seen.ttft),
             "tpot": asdict(seen.tpot),
-            "running": {"mean": metrics.mean_running, "max": metrics.max_running},
+            "running": {"mean": seen.running, "max": metrics.max_running},
             "waiting": {"mean": metrics.mean_waiting, "max": metrics.max_waiting},
             "kv_pool_usage_max": metrics.max_used_blocks / seen.simulation.engine.usable_blocks,
             "preemptions": metrics.preemptions,

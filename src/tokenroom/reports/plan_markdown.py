@@ -12,6 +12,7 @@ from tokenroom.reports.plan_files import artefacts
 from tokenroom.reports.plan_text import (
     deployment_text,
     heading,
+    heading_of,
     nearest_rejections,
     option_lines,
     option_row,
@@ -46,7 +47,7 @@ def markdown_lines(plan: Plan, language: Language) -> Iterator[str]:
         yield message("plan.found", language, judged=plan.judged)
         yield ""
         columns = table_columns(plan)
-        yield _row(message(f"plan.column.{name}", language) for name in columns)
+        yield _row(heading_of(name, plan.demand, language) for name in columns)
         yield _row("---" for _ in columns)
         for option in plan.options:
             yield _row(option_row(option, plan, language))

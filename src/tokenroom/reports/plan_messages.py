@@ -9,8 +9,9 @@ PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     # key: (English, Chinese)
     "plan.title": ("{models} for {load}", "{models}：{load}"),
     "plan.load.users": (
-        "{users} users who think {think} between an answer and the next request",
-        "{users} 个用户，收到回答后思考 {think} 再发下一个请求",
+        "{users} users who think {think} on average (exponential) between an answer and the next "
+        "request",
+        "{users} 个用户，收到回答后平均思考 {think}（指数分布）再发下一个请求",
     ),
     "plan.load.clients": (
         "{users} clients who each keep one request in flight",
@@ -24,6 +25,11 @@ PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "plan.lengths": (
         "{input} tokens in and {output} out on average, {longest} together at most; {promises}",
         "平均输入 {input}、输出 {output} 个 token，合计最长 {longest}；{promises}",
+    ),
+    "plan.simulated": (
+        "These figures are of {requests} simulated requests; the model of step times is off by 11% "
+        "in the median of measured TPOTs and by 23% of TTFTs.",
+        "以上为 {requests} 个模拟请求的结果；步时模型对实测 TPOT 的误差中位数为 11%，TTFT 为 23%。",
     ),
     "plan.promise": ("{name} {statistic} at most {time}", "{name} {statistic} 不超过 {time}"),
     "plan.statistic.mean": ("on average", "均值"),
@@ -43,9 +49,9 @@ PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "plan.column.deployment": ("Deployment", "部署"),
     "plan.column.gpus": ("GPUs", "GPU 数"),
     "plan.column.usd": ("$/hour", "$/小时"),
-    "plan.column.ttft": ("TTFT", "TTFT"),
-    "plan.column.tpot": ("TPOT", "TPOT"),
-    "plan.column.tokens": ("tokens/s", "token/s"),
+    "plan.column.ttft": ("TTFT {statistic}", "TTFT {statistic}"),
+    "plan.column.tpot": ("TPOT {statistic}", "TPOT {statistic}"),
+    "plan.column.tokens": ("output tokens/s", "输出 token/s"),
     "plan.column.room": ("Room for", "可承载"),
     "plan.column.limiter": ("Limited by", "受限于"),
     "plan.replicas": ("{replicas} x [{each}]", "{replicas} x [{each}]"),

@@ -189,6 +189,11 @@ def table_columns(plan: Plan) -> list[str]:
     return ["deployment", "gpus", *money, "ttft", "tpot", "tokens", "room", "limiter"]
 
 
+def heading_of(column: str, demand: Demand, language: Language) -> str:
+    """The heading of a column."""
+    return message(f"plan.column.{column}", language, statistic=demand.statistic)
+
+
 def option_row(option: Option, plan: Plan, language: Language) -> Iterator[str]:
     """Cells of one plan, in the order of :func:`table_columns`."""
     proposal, seen = option.proposal, option.verification
@@ -224,7 +229,7 @@ def _table(plan: Plan, language: Language) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in table_columns(plan):
         table.add_column(
-            message(f"plan.column.{name}", language),
+            heading_of(name, plan.demand, language),
             justify="left" if name in ("deployment", "limiter") else "right",
         )
     for option in plan.options:
@@ -257,7 +262,7 @@ def option_lines(option: Option, demand: Demand, language: Language) -> Iterator
         "plan.share.users" if demand.users is not None else "plan.share.rate",
         language,
         load=load,
-        running=format_figure(metrics.mean_running),
+        running=format_figure(seen.running),
         most=metrics.max_running,
         tokens=proposal.fit.plan.kv_pool_tokens,
         used=f"{metrics.max_used_blocks / seen.simulation.engine.usable_blocks:.0%}",
@@ -271,6 +276,7 @@ def option_lines(option: Option, demand: Demand, language: Language) -> Iterator
         share=f"{shares[limiter]:.0%}",
         limiter=limiter_text(limiter, language),
     )
+    yield message("plan.simulated", language, requests=seen.requests)
     if proposal.is_extrapolated:
         yield message("plan.extrapolated", language, gpu=proposal.candidate.accelerator.name)
 

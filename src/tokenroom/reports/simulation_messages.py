@@ -43,6 +43,15 @@ SIMULATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "grows to the end. Latencies below depend on how long the workload lasts.",
         "该部署跟不上：请求到达快于处理，队列一直增长到最后。下列延迟取决于负载持续多久。",
     ),
+    "simulate.keeps_up": (
+        "The deployment keeps up; the longest wait for room was {longest}.",
+        "该部署跟得上；等待空间最长 {longest}。",
+    ),
+    "simulate.overloaded": (
+        "The deployment was overloaded for a time and caught up again: up to {most} requests "
+        "waited, the longest {longest}.",
+        "该部署曾一度过载，随后追上：最多 {most} 个请求等待，最长 {longest}。",
+    ),
     "simulate.latency": ("Latency", "延迟"),
     "simulate.mean": ("mean", "均值"),
     "simulate.longest": ("longest", "最长"),

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _COLUMNS: Final = 60
+_LONG_WAIT_SECONDS: Final = 5.0
+_MANY_WAITING: Final = 8
 LATENCIES: Final = ("ttft", "tpot", "itl", "e2e", "queue")
 
 
@@ -49,6 +51,9 @@ def print_simulation(
     if done.falls_behind:
         out.print()
         out.print(Paragraph(message("simulate.falls_behind", language), style="bold red"))
+    elif done.falls_behind is not None and not done.interrupted and metrics.requests:
+        out.print()
+        _print_verdict(out, done, language)
     out.print()
     print_trimmed(out, _latencies(done, language))
     out.print()
@@ -70,6 +75,20 @@ def print_simulation(
     if warnings := simulation_warnings(done, language):
         out.print()
         print_warnings(out, warnings, language)
+
+
+def _print_verdict(out: Console, done: Simulation, language: Language) -> None:
+    """Whether requests that come by themselves were served as they came."""
+    metrics = done.metrics
+    longest = metrics.queue.max_seconds or 0.0
+    overloaded = longest > _LONG_WAIT_SECONDS and metrics.max_waiting > _MANY_WAITING
+    told = message(
+        "simulate.overloaded" if overloaded else "simulate.keeps_up",
+        language,
+        most=metrics.max_waiting,
+        longest=format_seconds(longest),
+    )
+    out.print(Paragraph(told, style="bold yellow" if overloaded else "bold green"))
 
 
 def simulation_warnings(done: Simulation, language: Language) -> list[str]:
