@@ -78,3 +78,14 @@ def test_what_cannot_be_read_is_refused(
     code, out, err = run(capsys, *words)
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_advice_is_the_engines_own_length_and_never_a_share_that_is_no_larger(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(LOG.replace("'gpu_memory_utilization': 0.9", "'gpu_memory_utilization': 0.96"))
+    _, out, _ = run(capsys, str(log), "--gpu", "l4", "--json")
+    flags = [remedy["flag"] for remedy in json.loads(out)["remedies"]]
+    assert "--max-model-len 74704" in flags
+    assert not any(flag.startswith("--gpu-memory-utilization") for flag in flags)

@@ -122,6 +122,9 @@ _FLAGS: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 
+_LARGEST_SHARE: Final = 0.97
+"""The CUDA context and what allocators lose take the rest of a GPU."""
+
 _PLAIN: Final[Mapping[CauseName, tuple[tuple[str, str, Cost], ...]]] = {
     # causes outside of the GPU's ledger: key, flag, cost
     CauseName.FRAGMENTATION: (
@@ -184,7 +187,11 @@ _STEPS: Final[Mapping[CauseName, tuple[tuple[str, Cost], ...]]] = {
     CauseName.NCCL_BUFFERS: (("lower_share", Cost.CAPACITY),),
     CauseName.OTHER_PROCESS: (("lower_share", Cost.CAPACITY),),
     CauseName.WRONG_DTYPE_LOAD: (("gpus", Cost.HARDWARE),),
-    CauseName.MISCONFIGURATION: (("share", Cost.NOTHING), ("budget", Cost.NOTHING)),
+    CauseName.MISCONFIGURATION: (
+        ("share", Cost.NOTHING),
+        ("lower_share", Cost.CAPACITY),
+        ("budget", Cost.NOTHING),
+    ),
 }
 
 
@@ -221,7 +228,7 @@ def _applies(what: str, finding: Finding) -> bool:
         "static_share_low": {"share"},
         "mig_defaults": {"budget"},
         "hidden_oom": set[str](),
-        "share_of_total": {"share"},
+        "share_of_total": {"lower_share"},
     }
     return what in wanted.get(finding.reason, set())
 
@@ -238,6 +245,8 @@ def _step(
     if spelled is None:
         return None
     value, settings = _value(what, finding, result)
+    if what == "share" and float(str(value)) > _LARGEST_SHARE:
+        return None
     return Remedy(
         key=what,
         flag=spelled.format(value=value),
@@ -252,15 +261,15 @@ def _value(what: str, finding: Finding, result: FitResult | None) -> tuple[objec
     plan = None if result is None else result.plan
     match what:
         case "length":
-            longest = finding.values.get("longest") or finding.values.get("tokens")
-            if result is not None and result.max_model_len_that_fits:
+            longest = finding.values.get("longest")  # the engine's own figure is exact
+            if longest is None and result is not None:
                 longest = result.max_model_len_that_fits
+            longest = longest or finding.values.get("tokens")
             number = int(str(longest).replace(",", "")) if longest else 4096
             return number, {"max_model_len": number}
         case "share" | "lower_share":
             share = _share(result, finding)
-            raised = min(0.97, share + 0.04) if what == "share" else max(0.3, share - 0.05)
-            value = round(raised, 2)
+            value = round(share + 0.04 if what == "share" else max(0.3, share - 0.05), 2)
             return value, {"gpu_memory_utilization": value}
         case "kv_type":
             return "fp8", {"kv_cache_dtype": "fp8"}
