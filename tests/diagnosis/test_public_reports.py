@@ -192,3 +192,11 @@ def test_each_component_of_an_executor_is_told(component: str, cause: str) -> No
 def test_an_executor_that_does_not_say_what_failed_is_told_with_doubt() -> None:
     found = explain(io.BytesIO(b"[TRT-LLM] [E] Executor creation: insufficient GPU memory"))
     assert (str(found.cause), found.confidence) == ("weights_too_big", "low")
+
+
+def test_a_cache_that_takes_too_large_a_share_is_helped_by_a_smaller_one() -> None:
+    line = b"[TRT-LLM] [E] The following component could not be created: KV cache"
+    found = explain(io.BytesIO(line))
+    assert found.first is not None
+    flags = [one.flag for one in remedies(found.first, "tensorrt-llm", None)]
+    assert flags[0] == "--kv_cache_free_gpu_memory_fraction 0.85"

@@ -158,6 +158,7 @@ _STEPS: Final[Mapping[CauseName, tuple[tuple[str, Cost], ...]]] = {
         ("gpus", Cost.HARDWARE),
     ),
     CauseName.KV_PREALLOCATION: (
+        ("lower_share", Cost.CAPACITY),
         ("length", Cost.CAPACITY),
         ("kv_type", Cost.QUALITY),
         ("requests", Cost.CAPACITY),

@@ -64,6 +64,8 @@ class GraphCapture:
                     evidence=(found,),
                     reason="graphs",
                 )
+        if report.has("vllm_sampler"):
+            return  # it runs after the graphs
         for found in _telling(report)[:1]:
             began = report.phase_at(found.line)
             named = began != "runtime" and ("graphs" in found.values or "private" in found.values)
