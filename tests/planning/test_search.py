@@ -176,3 +176,16 @@ def test_a_gpu_without_a_price_is_not_proposed_under_a_budget() -> None:
         "h100-sxm-80gb": "unpriced",
         "l40s": "budget",
     }
+
+
+@pytest.mark.parametrize(("users", "think_seconds"), [(100, 10.0), (900, 60.0)])
+def test_users_in_flight_and_those_who_think_are_all_users(
+    users: int, think_seconds: float
+) -> None:
+    """N = X (R + Z), of what was simulated between its warm-up and its end."""
+    asked: dict[str, Any] = {"users": users, "think_seconds": think_seconds}
+    found = verified(proposal("h100", **asked), demand(**asked))
+    assert found.ttft.mean_seconds is not None
+    assert found.tpot.mean_seconds is not None
+    answer = found.ttft.mean_seconds + found.tpot.mean_seconds * (demand().output_tokens - 1)
+    assert found.running == pytest.approx(users * answer / (answer + think_seconds), rel=0.1)

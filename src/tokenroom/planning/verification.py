@@ -75,15 +75,16 @@ def verified(proposal: Proposal, demand: Demand, *, seed: int = 0) -> Verificati
         DeploymentError: The deployment is not simulated.
     """
     load = share_of(demand, proposal.replicas)
+    users = 0 if demand.users is None else int(load)
     if demand.requests is None:
-        count = requests_of(proposal, demand, load)
+        count = requests_of(proposal, demand, load) + users
         coming = drawn(demand, load, count, seed)
     else:
         count = -(-len(demand.requests) // proposal.replicas)
         coming = OpenLoop(replayed(demand.requests, proposal.replicas))
     run = Run(proposal.fit, compiled=count > _COMPILED_FROM)
     records = list(run.serve(coming, waits_for_answers=demand.users is not None))
-    seen = records if demand.requests is not None else list(_steady(records, count))
+    seen = records if demand.requests is not None else _steady(records, users)
     ttft = distribution((record.ttft_seconds, 1) for record in seen)
     tpot = distribution((found, 1) for record in seen if (found := record.tpot_seconds) is not None)
     refused = any(record.refused is not None for record in records)
@@ -149,11 +150,19 @@ def statistic_of(demand: Demand, found: Distribution) -> float | None:
     return value
 
 
-def _steady(records: list[RequestRecord], count: int) -> Iterator[RequestRecord]:
-    """Those neither of the warm-up nor of the end; ids are in the order of coming."""
-    count = min(count, len(records))
-    first, last = _WARM_UP * count, (1 - _DRAIN) * count
-    return (record for record in records if first <= record.id < last)
+def _steady(records: list[RequestRecord], users: int) -> list[RequestRecord]:
+    """Those neither of the warm-up nor of the end, in the order of coming.
+
+    Of users each has a last request, which nothing follows: from the first of those answers on
+    fewer and fewer are left. Those who think then come late, however many they are.
+    """
+    ordered = sorted(records, key=lambda record: record.arrival_seconds)
+    first = int(_WARM_UP * (len(ordered) - users))
+    if not users:
+        return ordered[first : math.ceil((1 - _DRAIN) * len(ordered))]
+    answers = sorted(record.finish_seconds for record in ordered)
+    end = answers[len(answers) - users - 1]
+    return [record for record in ordered[first:] if record.arrival_seconds <= end]
 
 
 def _in_flight(records: list[RequestRecord]) -> float:
