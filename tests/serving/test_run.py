@@ -74,3 +74,11 @@ def test_a_queue_that_grows_to_the_end_is_told_from_one_that_does_not(
     assert served(deployment, f"poisson:rate=100,{text}")[0].outcome().falls_behind is True
     assert served(deployment, f"poisson:rate=2,{text}")[0].outcome().falls_behind is False
     assert served(deployment, f"batch:{text}")[0].outcome().falls_behind is False
+
+
+@pytest.mark.parametrize("rate", [30, 60, 100, 150, 250, 1000])
+def test_a_load_a_hundred_times_too_high_is_told_however_soon_it_has_come(rate: int) -> None:
+    one_by_one = fit("llama-3-8b", "a100", max_num_seqs=1)
+    text = "input=100,output=50,requests=300"
+    assert served(one_by_one, f"poisson:rate={rate},{text}")[0].outcome().falls_behind is True
+    assert served(one_by_one, f"batch:{text}")[0].outcome().falls_behind is False

@@ -19,7 +19,13 @@ from tokenroom.serving.arrivals import Arrivals
 from tokenroom.serving.deployments.simulated_engine import Scheduling, SimulatedEngine
 from tokenroom.serving.fleet import Fleet
 from tokenroom.serving.fleet_description import RouterDescription, Transfer
-from tokenroom.serving.metrics import LatencyLimits, MetricsCollector, Point, ServingMetrics
+from tokenroom.serving.metrics import (
+    POINTS,
+    LatencyLimits,
+    MetricsCollector,
+    Point,
+    ServingMetrics,
+)
 from tokenroom.serving.pool import Pool, pool_of
 from tokenroom.serving.record import Refusal, RequestRecord, StepRecord
 from tokenroom.serving.request import Request
@@ -474,9 +480,19 @@ def _falls_behind(timeline: tuple[Point, ...], last_arrival_seconds: float, arri
     during = [point for point in timeline if point.start_seconds <= last_arrival_seconds]
     if not during or not last_arrival_seconds:
         return False
-    waits = [0.0] * _PARTS
+    parts: list[list[Point]] = [[] for _ in range(_PARTS)]
     for point in during:
-        part = min(_PARTS - 1, int(point.start_seconds / last_arrival_seconds * _PARTS))
-        waits[part] += point.waiting * point.seconds
-    grows = all(later > earlier for earlier, later in pairwise(waits))
-    return grows and during[-1].waiting > _LEFT_WAITING * arrived
+        parts[min(_PARTS - 1, int(point.start_seconds / last_arrival_seconds * _PARTS))].append(
+            point
+        )
+    left = during[-1].waiting > _LEFT_WAITING * arrived
+    if not all(parts):
+        # Stretches joined until they are longer than a quarter: the run went on for a hundred times
+        # as long as requests came, so those that are left wait for want of servers.
+        return left and len(timeline) > POINTS // 2
+    waits = [
+        math.fsum(point.waiting * point.seconds for point in part)
+        / (math.fsum(point.seconds for point in part) or 1.0)
+        for part in parts
+    ]
+    return left and all(later > earlier for earlier, later in pairwise(waits))
