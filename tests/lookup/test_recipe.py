@@ -119,3 +119,25 @@ def test_a_promise_out_of_reach_is_a_no(capsys: pytest.CaptureFixture[str]) -> N
 def test_requests_longer_than_the_model_takes_are_refused() -> None:
     with pytest.raises(DeploymentError, match=r"200,000 tokens.*131,072 at most"):
         made(p95_tokens=200_000)
+
+
+@pytest.mark.parametrize(("rate", "too_many"), [(60, True), (1, False)])
+def test_a_rate_that_one_deployment_does_not_serve_is_told(
+    capsys: pytest.CaptureFixture[str], rate: int, too_many: bool
+) -> None:
+    main(["recipe", "llama-3.1-8b", "--gpu", "h100", "--workload", f"chat:rate={rate}"])
+    assert ("tokenroom plan says how many" in " ".join(capsys.readouterr().out.split())) is too_many
+
+
+def test_the_rate_of_a_trace_counts_and_one_without_times_is_read(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    timed, untimed = tmp_path / "timed.csv", tmp_path / "untimed.csv"
+    timed.write_text(
+        "arrival,input,output\n" + "".join(f"{n / 100},1000,200\n" for n in range(500))
+    )
+    untimed.write_text("input,output\n" + "1000,200\n" * 500)
+    for path, told in ((timed, True), (untimed, False)):
+        assert main(["recipe", "llama-3.1-8b", "--gpu", "h100", "--trace", str(path)]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert ("Requests come at 100/s" in said) is told

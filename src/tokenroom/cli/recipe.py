@@ -28,6 +28,10 @@ from tokenroom.reports.messages import Language, message, printable
 _DRAWS = 20_000
 
 
+_Row = tuple[int, int, float | None]
+"""Prompt, answer, and when it arrives where that is known."""
+
+
 class _RecipeCommand(SectionedCommand):
     sections: Mapping[str, tuple[str, ...]] = {
         "Requests": (
@@ -44,12 +48,13 @@ class _RecipeCommand(SectionedCommand):
 
 
 class _Asked(NamedTuple):
-    """Lengths, and what they are called."""
+    """Lengths, what they are called, and how many come a second where that is known."""
 
     name: str
     p95_tokens: int
     input_tokens: int
     output_tokens: int
+    rate: float | None = None
 
 
 @click.command(
@@ -109,7 +114,9 @@ def command(words: tuple[str, ...], as_json: bool, language: Language, **options
         from tokenroom.reports.console import console
         from tokenroom.reports.lookup_text import print_recipe
 
-        print_recipe(console(), found, asked_lengths.name, options["tpot"], language)
+        print_recipe(
+            console(), found, asked_lengths.name, options["tpot"], language, asked_lengths.rate
+        )
     return 0 if found.largest_batch != 0 else 1
 
 
@@ -135,33 +142,45 @@ def _lengths(options: dict[str, Any], language: Language) -> _Asked:
             raise CommandLineError(f"{flag} belongs to --p95; requests have their own lengths")
     from tokenroom.lookup.recipe import percentile
 
-    name, pairs = _traced(options) if options["trace"] is not None else _drawn(options)
-    count = len(pairs)
-    prompt, output = (round(sum(pair[at] for pair in pairs) / count) for at in (0, 1))
+    name, rows = _traced(options) if options["trace"] is not None else _drawn(options)
+    count = len(rows)
+    prompt = round(sum(row[0] for row in rows) / count)
+    output = round(sum(row[1] for row in rows) / count)
     told = message(
         "recipe.of.trace", language, count=count, name=printable(name), input=prompt, output=output
     )
-    p95 = percentile([sum(pair) for pair in pairs])
-    return _Asked(told, p95, max(1, prompt), max(1, output))
+    p95 = percentile([row[0] + row[1] for row in rows])
+    span = 0.0 if rows[-1][2] is None else rows[-1][2]
+    return _Asked(told, p95, max(1, prompt), max(1, output), count / span if span > 0 else None)
 
 
-def _traced(options: dict[str, Any]) -> tuple[str, list[tuple[int, int]]]:
+def _traced(options: dict[str, Any]) -> tuple[str, list[_Row]]:
     from tokenroom.errors import WorkloadError
     from tokenroom.serving.workloads.trace import Trace, TraceOptions
 
     trace = Trace(Path(options["trace"]), TraceOptions(skip_bad=options["skip_bad"]))
-    pairs = list(trace.lengths())
-    if not pairs:
+    try:
+        rows: list[_Row] = [(row[2], row[3], row[1]) for row in trace.rows()]
+    except WorkloadError:  # without times of arrival lengths are enough
+        rows = [(*pair, None) for pair in trace.lengths()]
+    if not rows:
         raise WorkloadError(f"--trace {trace.path.name} holds no request; give one with some")
-    return trace.path.name, pairs
+    return trace.path.name, rows
 
 
-def _drawn(options: dict[str, Any]) -> tuple[str, list[tuple[int, int]]]:
+def _drawn(options: dict[str, Any]) -> tuple[str, list[_Row]]:
     from dataclasses import replace
 
     from tokenroom.serving.workloads.grammar import parse_workload
 
     workload = parse_workload(options["workload"])
     workload = replace(workload, requests=_DRAWS, duration_seconds=None)
-    pairs = [(request.prompt_tokens, request.output_tokens) for request in workload]
-    return str(options["workload"]), pairs
+    comes_by_itself = workload.users is None
+    return str(options["workload"]), [
+        (
+            request.prompt_tokens,
+            request.output_tokens,
+            request.arrival_seconds if comes_by_itself else None,
+        )
+        for request in workload
+    ]

@@ -129,6 +129,11 @@ LOOKUP_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "A token takes {tpot} at most on average with up to {requests} at once.",
         "平均每个 token 不超过 {tpot} 时，最多可同时运行 {requests} 个。",
     ),
+    "recipe.batch_all": (
+        "A token takes less than {tpot} on average even with {requests} at once, so that the "
+        "promise does not limit them.",
+        "即使同时运行 {requests} 个，平均每个 token 也不超过 {tpot}，因此该要求不构成限制。",
+    ),
     "recipe.batch_none": (
         "Not even one request alone has its tokens within {tpot} on average; the promise is out of "
         "reach on these GPUs.",
@@ -150,9 +155,16 @@ LOOKUP_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "recipe.speed": (
         "{clients} clients with requests of {input} tokens in and {output} out then see a TTFT of "
-        "{ttft} and a TPOT of {tpot} on average, {tokens} tokens/s in all.",
+        "{ttft} and a TPOT of {tpot} on average, {requests} requests/s and {tokens} tokens/s in "
+        "all.",
         "此时 {clients} 个客户端（输入 {input}、输出 {output} 个 token）平均 TTFT {ttft}、"
-        "TPOT {tpot}，合计每秒 {tokens} 个 token。",
+        "TPOT {tpot}，合计每秒 {requests} 个请求、{tokens} 个 token。",
+    ),
+    "recipe.rate": (
+        "Requests come at {rate}/s and one such deployment serves {served}/s: more copies are "
+        "needed; tokenroom plan says how many.",
+        "请求以每秒 {rate} 个到达，而一个这样的部署每秒服务 {served} 个：需要更多副本；"
+        "tokenroom plan 给出数量。",
     ),
     "recipe.start": ("Start it with:", "启动命令："),
 }

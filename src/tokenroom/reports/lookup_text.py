@@ -223,7 +223,12 @@ def _square(column: int, line: int, shade: float) -> Any:
 
 
 def print_recipe(
-    out: Console, found: Recipe, lengths: str, wanted: float | None, language: Language
+    out: Console,
+    found: Recipe,
+    lengths: str,
+    wanted: float | None,
+    language: Language,
+    rate: float | None = None,
 ) -> None:
     """Write a recipe to ``out``, a numbered line a step.
 
@@ -233,12 +238,20 @@ def print_recipe(
         lengths: What the lengths are of.
         wanted: The promise of the time per token; None for none.
         language: The reader's.
+        rate: Requests that come a second, where that is known.
     """
     out.print(Paragraph(fit_title(found.final, language), style="bold"))
     out.print(Paragraph(message("recipe.title", language, lengths=lengths), style="dim"))
     out.print()
     for number, line in enumerate(recipe_lines(found, wanted, language), start=1):
         out.print(Paragraph(f"{number}. {line}", rest="   "))
+    served = found.speed.requests_per_second.value
+    if rate is not None and rate > served:
+        told = message(
+            "recipe.rate", language, rate=format_figure(rate), served=format_figure(served)
+        )
+        out.print()
+        out.print(Paragraph(told, style="bold yellow"))
     launch = found.final.launch
     if launch is not None:
         out.print()
@@ -264,8 +277,10 @@ def recipe_lines(found: Recipe, wanted: float | None, language: Language) -> Ite
     )
     yield message("recipe.waterline", language, requests=found.waterline)
     if wanted is not None:
+        most = min(found.ceiling, found.fit.plan.max_num_seqs)
+        key = "batch_all" if found.largest_batch == most else "batch"
         yield message(
-            "recipe.batch" if found.largest_batch else "recipe.batch_none",
+            f"recipe.{key}" if found.largest_batch else "recipe.batch_none",
             language,
             tpot=format_seconds(wanted),
             requests=found.largest_batch,
@@ -291,6 +306,7 @@ def recipe_lines(found: Recipe, wanted: float | None, language: Language) -> Ite
         output=point.load.output_tokens,
         ttft=format_seconds(point.ttft_seconds.value),
         tpot=format_seconds(point.tpot_seconds.value),
+        requests=format_figure(point.requests_per_second.value),
         tokens=format_figure(point.output_tokens_per_second.value),
     )
 
