@@ -154,3 +154,11 @@ def test_gpus_that_hold_no_replica_serve_nothing(capsys: pytest.CaptureFixture[s
     _, out, _ = run(capsys, "plan", "llama-3.1-8b", *words)
     assert "0 users" not in out
     assert "hold no replica" in " ".join(out.split())
+
+
+def test_a_file_that_has_no_folder_is_refused_before_the_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "none" / "plan.md"
+    assert main(["plan", "llama-3-8b", "--markdown", str(file)]) == 2
+    assert "there is no folder" in capsys.readouterr().err

@@ -85,6 +85,15 @@ def test_files_are_written(rows: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_report_is_not_written_over_the_rows(
+    rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = rows.read_bytes()
+    code, _, err = run(capsys, str(rows), "--markdown", str(rows))
+    assert (code, rows.read_bytes()) == (2, before)
+    assert "which is read" in err
+
+
 def test_a_log_becomes_a_row_that_validates_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,7 @@ from tokenroom.cli.options import (
     language_option,
     say_written,
 )
+from tokenroom.cli.written_files import check_written, read_files
 from tokenroom.errors import CommandLineError, HardwareError, shown
 from tokenroom.reports.messages import Language, message, printable
 from tokenroom.units import parse_arrivals
@@ -191,6 +192,14 @@ def command(
 
         click.echo(schema_text(), nl=False)
         return 0
+    check_written(
+        {
+            "--plot": options["plot"],
+            "--csv": options["csv_file"],
+            "--markdown": options["markdown"],
+        },
+        read_files(models, options),
+    )
     if options["plot"] is not None:
         from tokenroom.reports.plots import check_plot_file
 

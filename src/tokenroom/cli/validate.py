@@ -18,6 +18,7 @@ from tokenroom.cli.options import (
     json_schema_option,
     language_option,
 )
+from tokenroom.cli.written_files import check_written, read_files
 from tokenroom.errors import CommandLineError, RowError, shown
 from tokenroom.reports.messages import Language
 
@@ -76,6 +77,10 @@ def command(
 
         click.echo(schema_text())
         return 0
+    check_written(
+        {f"--{name}": options[name] for name in ("markdown", "plot", "export")},
+        [*read_files(words, options), options["log"]],
+    )
     from tokenroom.hardware.catalogue import load_catalogue
     from tokenroom.validation.validate import unique_rows
 

@@ -30,8 +30,8 @@ def check_written(written: Mapping[str, Path | None], read: Iterable[str | Path 
             continue
         if not path.parent.is_dir():
             raise CommandLineError(
-                f"{option} is {str(path)!r}, and there is no folder {str(path.parent)!r}; create "
-                "it, or name another"
+                f"{option} is {str(path)!r}, which cannot be written: there is no folder "
+                f"{str(path.parent)!r}; create it, or name another"
             )
         if path.is_dir():
             raise CommandLineError(f"{option} is {str(path)!r}, which is a folder; name a file")
