@@ -136,7 +136,7 @@ def test_the_most_clients_of_gpus_at_hand(capsys: pytest.CaptureFixture[str]) ->
     [
         (("--price", "l40s=1", "--budget", "0"), "the budget is 0"),
         (("--price", "l40s=1", "--budget", "nan"), "the budget is nan"),
-        (("--price", "h100=1"), "not tried"),
+        (("--price", "h100=1"), "which is not tried"),
         (("--price", "l40s=1", "--price", "l40s=2"), "give one of them"),
         (("--engine", "vllm,foo"), "'foo'"),
     ],

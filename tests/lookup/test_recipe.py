@@ -7,7 +7,7 @@ import pytest
 from tokenroom import fit
 from tokenroom.cli.main import main
 from tokenroom.errors import DeploymentError
-from tokenroom.lookup.recipe import STALL, Recipe, length_for, percentile, recipe
+from tokenroom.lookup.recipe import STALL, Recipe, length_for, means_within, percentile, recipe
 from tokenroom.units import GIB
 
 
@@ -141,3 +141,9 @@ def test_the_rate_of_a_trace_counts_and_one_without_times_is_read(
         assert main(["recipe", "llama-3.1-8b", "--gpu", "h100", "--trace", str(path)]) == 0
         said = " ".join(capsys.readouterr().out.split())
         assert ("Requests come at 100/s" in said) is told
+
+
+def test_means_above_the_length_that_most_keep_are_refused() -> None:
+    assert means_within(1000, None, None) == (500, 100)
+    with pytest.raises(DeploymentError, match="above the 1,000"):
+        means_within(1000, 950, None)

@@ -126,6 +126,8 @@ def test_what_is_asked_wrongly_is_refused(
         (("params", "--models", ""), "names nothing"),
         (("params", "--models", "llama-3-8b", "--layouts", "foo"), "the layout is 'foo'"),
         (("gpus-for-users", "--models", "llama-3-8b", "--users", "1k"), "--users is '1k'"),
+        (("concurrency", "--models", "llama-3-8b", "--engine", "foo"), "--engine is 'foo'"),
+        (("reference", "--models", "llama-3-8b", "--engine", "foo"), "--engine is 'foo'"),
     ],
 )
 def test_a_table_of_what_cannot_be_is_refused(

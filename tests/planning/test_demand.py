@@ -5,7 +5,7 @@ from planning_cases import demand
 
 from tokenroom import speed
 from tokenroom.errors import DeploymentError
-from tokenroom.planning.lengths import of_distributions, of_means, of_requests
+from tokenroom.planning.lengths import of_distributions, of_means, of_requests, of_texts
 from tokenroom.serving.workloads.distributions import Constant, Uniform
 
 
@@ -47,3 +47,17 @@ def test_lengths_vary_around_their_means() -> None:
     assert (drawn.output_tokens, drawn.longest_tokens) == (5, 35)
     seen = of_requests([(10, 1), (30, 5)])
     assert (seen.input_tokens, seen.output_tokens, seen.longest_tokens) == (20, 3, 35)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"burst": 2.0}, {"users": None, "requests_per_second": 3.0, "think_seconds": 1.0}],
+)
+def test_what_belongs_to_the_other_load_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(DeploymentError, match="belongs to"):
+        demand(**changes)
+
+
+def test_a_constant_is_a_constant_and_a_number_a_mean() -> None:
+    assert of_texts("constant(1024)", "constant(128)").longest_tokens == 1152
+    assert of_texts("1024", "128").longest_tokens == of_means(1024, 128).longest_tokens > 1152

@@ -116,3 +116,17 @@ def test_tables_have_bounds(client: TestClient) -> None:
     assert "needs at least one" in refusal(
         client, "tables", {"name": "concurrency", "models": ["Meta-Llama-3-8B"]}
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"prices": {"h100": 1}}, "which is not tried"),
+        ({"prices": {"l40s": 1, "L40S": 2}}, "give one of them"),
+        ({"burst": 2}, "burst belongs to a rate"),
+    ],
+)
+def test_a_plan_of_what_cannot_be_meant_fails(
+    client: TestClient, changes: dict[str, Any], said: str
+) -> None:
+    assert said in ended(client, "plan", PLAN | changes)["error"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -237,12 +237,13 @@ def _searches(models: tuple[str, ...], options: dict[str, Any]) -> Iterator[Sear
 
     from tokenroom.planning.candidates import candidates
     from tokenroom.planning.most import loads_to_try, most_users
+    from tokenroom.planning.prices import prices_by_key
     from tokenroom.planning.search import Search
 
     demand = _demand(options)
     inventory = _inventory(options)
     accelerators = _accelerators(options, inventory)
-    prices = _prices(options, accelerators)
+    prices = prices_by_key(_prices(options), accelerators)
     found = list(
         candidates(
             _specs(models, options),
@@ -377,12 +378,9 @@ def _catalogue(options: dict[str, Any]) -> Catalogue:
     return load_catalogue(options["gpu_file"])
 
 
-def _prices(options: dict[str, Any], accelerators: Sequence[Accelerator]) -> dict[str, float]:
-    """USD of one GPU for an hour, by its key."""
+def _prices(options: dict[str, Any]) -> Iterator[tuple[str, Accelerator, float]]:
     from tokenroom.units import parse_number
 
-    found: dict[str, float] = {}
-    tried = {each.key for each in accelerators}
     for text in options["prices"]:
         name, equals, value = text.partition("=")
         if not equals:
@@ -390,17 +388,7 @@ def _prices(options: dict[str, Any], accelerators: Sequence[Accelerator]) -> dic
         usd = parse_number(value, f"--price {name}")
         if not 0 < usd < float("inf"):
             raise CommandLineError(f"--price {name} is {usd:g}; give USD above 0")
-        key = _catalogue(options).find(name).key
-        if key not in tried:
-            raise CommandLineError(
-                f"--price {name} is of a GPU that is not tried; leave it out, or name the GPU with "
-                "the others"
-            )
-        if found.setdefault(key, usd) != usd:
-            raise CommandLineError(
-                f"--price says {found[key]:g} and {usd:g} USD for {key}; give one of them"
-            )
-    return found
+        yield name, _catalogue(options).find(name), usd
 
 
 def _engines(text: str) -> list[str]:

@@ -130,12 +130,10 @@ def _lengths(options: dict[str, Any], language: Language) -> _Asked:
         )
     if options["p95"] is not None:
         tokens: int = options["p95"]
-        return _Asked(
-            message("recipe.of.length", language, tokens=tokens),
-            tokens,
-            options["input_tokens"] or max(1, tokens // 2),
-            options["output_tokens"] or max(1, tokens // 10),
-        )
+        from tokenroom.lookup.recipe import means_within
+
+        prompt, output = means_within(tokens, options["input_tokens"], options["output_tokens"])
+        return _Asked(message("recipe.of.length", language, tokens=tokens), tokens, prompt, output)
     for name in ("input_tokens", "output_tokens"):
         if options[name] is not None:
             flag = "--" + name.removesuffix("_tokens")

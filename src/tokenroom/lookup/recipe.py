@@ -86,6 +86,24 @@ def percentile(lengths: Sequence[int], share: float = 0.95) -> int:
     return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
 
 
+def means_within(
+    p95_tokens: int, input_tokens: int | None, output_tokens: int | None
+) -> tuple[int, int]:
+    """Mean prompt and answer beside the length that 95% of requests keep: half and a tenth of it.
+
+    Raises:
+        DeploymentError: Together they are longer.
+    """
+    prompt, output = input_tokens or max(1, p95_tokens // 2), output_tokens
+    answer = output or max(1, p95_tokens // 10)
+    if p95_tokens > 1 and prompt + answer > p95_tokens:
+        raise DeploymentError(
+            f"the mean request has {prompt:,} tokens in and {answer:,} out, above the "
+            f"{p95_tokens:,} that 95% of the requests keep; give shorter ones"
+        )
+    return prompt, answer
+
+
 def recipe(
     result: FitResult,
     *,

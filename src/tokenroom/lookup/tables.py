@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from tokenroom.engines.registry import engine_named
 from tokenroom.errors import DeploymentError, TokenroomError, shown
 from tokenroom.fitting import FitResult, fit
 from tokenroom.hardware.accelerator import Accelerator, Node
@@ -110,6 +111,7 @@ def concurrency(
         engine: The engine.
         on_row: Called after each pair of model and GPU.
     """
+    engine_named(engine)  # refuses one that is not known
     rows: list[tuple[Cell, ...]] = []
     remarks: list[str] = []
     for spec in specs:
@@ -170,6 +172,7 @@ def gpus_for_users(
         on_row: Called after each row.
     """
     demands = [demand_of(count) for count in users]
+    engine_named(engine)  # refuses one that is not known
     rows: list[tuple[Cell, ...]] = []
     for spec in specs:
         for accelerator in accelerators:
@@ -220,6 +223,7 @@ def reference(
         engine: The engine.
         on_row: Called after each pair of model and GPU.
     """
+    engine_named(engine)  # refuses one that is not known
     rows: list[tuple[Cell, ...]] = []
     remarks: list[str] = []
     for spec in specs:

@@ -84,6 +84,10 @@ class Demand:
         for name in ("input_tokens", "output_tokens"):
             if getattr(self, name) < 1:
                 raise DeploymentError(f"{name} is {shown(getattr(self, name))}; give 1 or more")
+        if self.users is None and self.think_seconds:
+            raise DeploymentError("think_seconds belongs to users; leave it out of a rate")
+        if self.users is not None and self.burst != 1:
+            raise DeploymentError("burst belongs to a rate; leave it out of users")
         if not 1 <= self.burst < 1 / BURST_SHARE:
             raise DeploymentError(
                 f"burst is {shown(self.burst)}; give a factor from 1 to below {1 / BURST_SHARE:g}"

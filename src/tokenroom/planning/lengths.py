@@ -69,11 +69,18 @@ def of_texts(prompt: str, output: str, *, allow_files: bool = True) -> Lengths:
     texts = {"input": prompt, "output": output}
     reader = WrittenValues("plan", texts, allow_files=allow_files)
     drawn = [reader.distribution(key, tokens_of) for key in texts]
-    means = [round(each.value) for each in drawn if isinstance(each, Constant)]
+    means = {
+        key: round(each.value)
+        for key, each in zip(texts, drawn, strict=True)
+        if isinstance(each, Constant) and "(" not in texts[key]  # constant(1024) is meant as it is
+    }
     if len(means) == len(texts):
-        return of_means(*means)
+        return of_means(*means.values())
     return of_distributions(
-        *(around(round(each.value)) if isinstance(each, Constant) else each for each in drawn)
+        *(
+            around(means[key]) if key in means else each
+            for key, each in zip(texts, drawn, strict=True)
+        )
     )
 
 

@@ -231,6 +231,7 @@ def _table(plan: Plan, language: Language) -> Table:
         table.add_column(
             heading_of(name, plan.demand, language),
             justify="left" if name in ("deployment", "limiter") else "right",
+            overflow="fold",  # half a name of a GPU is none
         )
     for option in plan.options:
         table.add_row(*option_row(option, plan, language))

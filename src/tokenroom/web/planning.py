@@ -13,6 +13,7 @@ from tokenroom.units import parse_arrivals, parse_seconds, parse_tokens
 from tokenroom.web.answers import ModelFinder, OnProgress, deployment_arguments
 
 if TYPE_CHECKING:
+    from tokenroom.hardware.accelerator import Accelerator
     from tokenroom.planning.candidates import Candidate
     from tokenroom.planning.demand import Demand
     from tokenroom.web.questions import PlanQuestion, PoolsQuestion, RecipeQuestion, TableQuestion
@@ -31,14 +32,18 @@ def answer_plan(
     Raises:
         TokenroomError: Something is unknown or out of range, or too much is to be tried.
     """
+    from tokenroom.planning.prices import prices_by_key
     from tokenroom.planning.search import Search
     from tokenroom.reports.plan_json import plan_json
 
-    found = _candidates(question, find)
+    gpus = _gpus(question)
+    found = _candidates(question, gpus, find)
     search = Search(
         found,
         _demand(question),
-        prices={find_accelerator(name).key: usd for name, usd in question.prices.items()},
+        prices=prices_by_key(
+            ((name, find_accelerator(name), usd) for name, usd in question.prices.items()), gpus
+        ),
         inventory=_inventory(question),
         budget_usd_per_hour=question.budget,
         wanted=question.top,
@@ -77,14 +82,17 @@ def answer_recipe(question: RecipeQuestion, find: ModelFinder) -> dict[str, Any]
     """
     from dataclasses import replace
 
-    from tokenroom.lookup.recipe import length_for, percentile, recipe
+    from tokenroom.lookup.recipe import length_for, means_within, percentile, recipe
     from tokenroom.reports.lookup_text import recipe_json
     from tokenroom.serving.workloads.grammar import parse_workload
 
     if question.p95 is not None:
         p95 = _tokens(question.p95, "p95")
-        prompt = _tokens(question.input, "input") if question.input else max(1, p95 // 2)
-        output = _tokens(question.output, "output") if question.output else max(1, p95 // 10)
+        prompt, output = means_within(
+            p95,
+            None if question.input is None else _tokens(question.input, "input"),
+            None if question.output is None else _tokens(question.output, "output"),
+        )
     else:
         workload = parse_workload(question.workload or "", allow_files=False)
         workload = replace(workload, requests=_DRAWS, duration_seconds=None)
@@ -217,19 +225,23 @@ def answer_table(
     return table_json(table, Language(question.language))
 
 
-def _candidates(question: PlanQuestion, find: ModelFinder) -> list[Candidate]:
+def _gpus(question: PlanQuestion) -> list[Accelerator]:
+    """Kinds of GPU to choose from, each once."""
+    names = question.have or question.gpus_from
+    if not names:
+        return list(load_catalogue())
+    named = [find_accelerator(name) for name in names]
+    return list({gpu.key: gpu for gpu in named}.values())
+
+
+def _candidates(
+    question: PlanQuestion, gpus: list[Accelerator], find: ModelFinder
+) -> list[Candidate]:
     from itertools import islice
 
     from tokenroom.planning.candidates import candidates, in_each_layout
 
     specs = [find(name) for name in in_each_layout(question.models, question.weights or [])]
-    if question.have:
-        gpus = [find_accelerator(name) for name in question.have]
-    elif question.gpus_from:
-        named = [find_accelerator(name) for name in question.gpus_from]
-        gpus = list({gpu.key: gpu for gpu in named}.values())
-    else:
-        gpus = list(load_catalogue())
     found = candidates(
         specs,
         gpus,
