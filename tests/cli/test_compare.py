@@ -298,3 +298,16 @@ def test_runs_are_not_written_over_what_is_compared(
     assert main(["compare", *words, "--csv", str(trace)]) == 2
     assert "which is read" in capsys.readouterr().err
     assert trace.read_text() == "arrival,input,output\n0,9,9\n"
+
+
+@pytest.mark.parametrize("contexts", ["1k,2k", "1k,8k"])
+def test_a_picture_of_no_difference_is_not_drawn(
+    contexts: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p.png"
+    words = ("llama-3-8b", "--gpu", "a100", "--vary", f"context={contexts}", "--seeds", "1")
+    long = "poisson:rate=2,input=4k,output=5,requests=3"
+    words = (*words, "--workload", long, "--jobs", "1", "--plot", str(file))
+    assert main(["compare", *words]) == 0
+    assert "so no differences are drawn" in capsys.readouterr().err
+    assert not file.exists()

@@ -177,12 +177,12 @@ def _write(found: Comparison, runs: Path | None, plot: Path | None, language: La
         click.echo(written, err=True)
     if plot is None:
         return
-    if not found.complete_draws or len(found.compared) < 2:
+    from tokenroom.reports.comparison_plot import has_differences, plot_comparison
+
+    if not has_differences(found):
         warning = message("fit.warning", language) + message("compare.plot.empty", language)
         click.echo(warning, err=True)
         return
-    from tokenroom.reports.comparison_plot import plot_comparison
-
     say_written(plot, language, plot_comparison(found, plot, language))
 
 

@@ -71,8 +71,8 @@ COMPARISON_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "compare.same": ("same", "相同"),
     "compare.figure": ("Figure", "指标"),
     "compare.plot.empty": (
-        "fewer than two deployments have served a draw, so no differences are drawn",
-        "处理完同一轮请求的部署不足两个，未绘制差异图",
+        "fewer than two deployments have served anything, so no differences are drawn",
+        "处理过请求的部署不足两个，未绘制差异图",
     ),
     "compare.written": ("Runs written to {file}", "各次运行已写入 {file}"),
     "compare.run_again": (

@@ -33,6 +33,20 @@ _LINEAR_PERCENT: Final = 100
 _SPREAD: Final = 0.7  # of the distance between two figures, for the deployments of one
 
 
+def has_differences(found: Comparison) -> bool:
+    """Whether there is a difference to draw: two deployments have a figure in common."""
+    if not found.complete_draws or len(found.compared) < 2:
+        return False
+    base, *others = found.compared
+    keys = _keys(found, base)
+    return any(found.difference(one, key) is not None for one in others for key in keys)
+
+
+def _keys(found: Comparison, base: Subject) -> list[str]:
+    """The figures that a difference in percent can be drawn of."""
+    return [key for key in _DRAWN if (mean := found.mean(base, key)) is not None and mean.value]
+
+
 def plot_comparison(found: Comparison, file: Path, language: Language) -> Language:
     """Draw the differences to the first deployment in percent; returns the labels' language.
 
@@ -41,7 +55,7 @@ def plot_comparison(found: Comparison, file: Path, language: Language) -> Langua
     """
     language = usable_language(language)
     base, *others = found.compared
-    keys = [key for key in _DRAWN if (mean := found.mean(base, key)) is not None and mean.value]
+    keys = _keys(found, base)
     with plot_style(file):
         figure = new_figure(width=8.6, height=1.9 + len(keys) * max(0.42, 0.16 * len(others)))
         axes = figure.add_subplot()
