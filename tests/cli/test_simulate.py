@@ -148,6 +148,7 @@ def test_a_deployment_that_does_not_start_serves_nothing(
         (("--price", "0"), "price_per_gpu_hour is 0.0; give USD above 0"),
         (("--router", "sticky"), "--router chooses among servers; give --replicas as well"),
         (("--replicas", "0"), "--replicas is 0; give 1 to 1024"),
+        (("--seed", "-1"), "--seed is -1; it must be 0 or more"),
         (("--time-scale", "1e300"), "span at most 100 years"),
     ],
 )

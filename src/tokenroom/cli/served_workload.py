@@ -89,6 +89,8 @@ def _trace(text: str, part: Part, options: dict[str, Any]) -> WorkloadSource:
 def _drawn(text: str, part: Part, options: dict[str, Any]) -> WorkloadSource:
     from tokenroom.serving.workloads.source import DrawnSource
 
+    if options["draws_seed"] is not None and options["draws_seed"] < 0:
+        raise CommandLineError(f"--seed is {options['draws_seed']}; it must be 0 or more")
     for name, of_trace in (
         ("--format", "form"),
         ("--columns", "columns"),
