@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tokenroom.planning.judging import Proposal
 from tokenroom.planning.search import Plan
+from tokenroom.planning.verification import statistic_of
 from tokenroom.reports.messages import Language, message
 from tokenroom.reports.plan_text import deployment_text, heading, load_text
 from tokenroom.reports.plots import (
@@ -80,7 +81,7 @@ def _cost(proposal: Proposal) -> float:
 
 
 def _draw_costs(axes: Axes, plan: Plan, language: Language) -> None:
-    """Every proposal by cost and TPOT of the closed form; those that were simulated are filled."""
+    """Every proposal by cost and TPOT: filled as simulated, by what is promised, or hollow."""
     held = [option.proposal for option in plan.options]
     if plan.untried:
         axes.scatter(
@@ -92,9 +93,11 @@ def _draw_costs(axes: Axes, plan: Plan, language: Language) -> None:
             label=message("plan.plot.others", language),
             zorder=3,
         )
-    for number, proposal in enumerate(held, start=1):
+    for number, option in enumerate(plan.options, start=1):
+        proposal = option.proposal
         name = deployment_text(proposal.candidate, language, proposal.replicas)
-        at = _cost(proposal), proposal.point.tpot_seconds.value * 1e3
+        tpot = statistic_of(plan.demand, option.verification.tpot)
+        at = _cost(proposal), (proposal.point.tpot_seconds.value if tpot is None else tpot) * 1e3
         axes.scatter(*at, s=150, color=ACCENT, label=f"{number}  {name}", zorder=3)
         axes.annotate(
             str(number), at, ha="center", va="center", fontsize=8, color="white", zorder=4
