@@ -108,7 +108,7 @@ def _draw_costs(axes: Axes, plan: Plan, language: Language) -> None:
     if wanted is not None:
         axes.axhline(wanted * 1e3, color=ALARM, linewidth=1.0, linestyle="--", zorder=2)
     axes.set_ylim(bottom=0)
-    axes.legend(loc="lower left", frameon=False, fontsize=8.5, labelcolor=INK, ncols=2)
+    axes.legend(loc="best", frameon=False, fontsize=8.5, labelcolor=INK, ncols=2)
 
 
 def _draw_memory(axes: Axes, proposal: Proposal, language: Language) -> None:
