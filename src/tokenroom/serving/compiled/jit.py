@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -9,6 +10,8 @@ import numba
 from numba import njit
 
 from tokenroom.serving.compiled.coverage import cache_folder
+
+gc.freeze()  # what numba brings stays to the end: looking through it stops a run again and again
 
 _OPTIONS: Final[dict[str, Any]] = {"error_model": "numpy", "_nrt": False}
 """Nothing is allocated, so nothing is counted: counting holders of the arrays takes most of the
