@@ -307,7 +307,7 @@ def test_a_picture_of_nothing_is_said_to_be_none(
 ) -> None:
     long = "poisson:rate=2,input=9k,output=20,requests=3"
     words = ("llama-3-8b", "--gpu", "a100", "--workload", long, "--plot", str(tmp_path / "p.png"))
-    assert "so no picture of it is drawn" in asked(capsys, *words)[1]
+    assert "so no picture of it is drawn" in asked(capsys, *words, code=1)[1]
     assert not (tmp_path / "p.png").exists()
 
 
@@ -572,3 +572,11 @@ def test_without_the_compiler_it_says_so_once(
     assert told.count("what compiles the engine is not installed") == 1
     sliding = ("gpt-oss-20b", "--gpu", "a100", "--trace", trace)
     assert asked(capsys, *sliding)[1] == ""
+
+
+def test_a_workload_of_which_nothing_is_served_has_exit_code_1(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = "simulate llama-3-8b --gpu a100 --workload poisson:rate=5,input=9k,output=5k,requests=4"
+    assert main(words.split()) == 1
+    assert "0 requests served" in capsys.readouterr().out

@@ -104,7 +104,9 @@ class _PlanCommand(SectionedCommand):
     help="What of all requests has to keep the promises when simulated.",
 )
 @click.option(
-    "--gpus-from", help="Kinds of GPU to choose from, as h100,l40s,4090.  [default: all known]"
+    "--gpus-from",
+    "--gpu",
+    help="Kinds of GPU to choose from, as h100,l40s,4090.  [default: all known]",
 )
 @click.option(
     "--have",
@@ -152,7 +154,7 @@ class _PlanCommand(SectionedCommand):
     "--write",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Write what starts each plan to FOLDER: shell, docker and Kubernetes.",
+    help="Write what starts each plan to DIRECTORY: shell, docker and Kubernetes.",
 )
 @click.option(
     "--plot",

@@ -305,7 +305,7 @@ def _exit_code(done: Simulation, wanted: float | None) -> int:
         return _INTERRUPTED
     share = done.metrics.goodput_share
     missed = wanted is not None and share is not None and share < wanted
-    return 1 if done.falls_behind or missed else 0
+    return 1 if done.falls_behind or missed or not done.metrics.requests else 0
 
 
 def _show_refusal(result: FitResult, *, as_json: bool, language: Language) -> int:

@@ -104,6 +104,8 @@ def _draw_costs(axes: Axes, plan: Plan, language: Language) -> None:
         )
     if max(map(_cost, [*held, *plan.untried])) > 8 * min(map(_cost, held)):
         axes.set_xscale("log")
+    elif held[0].usd_per_hour is None:
+        axes.locator_params(axis="x", integer=True)
     wanted = plan.demand.objectives.tpot_seconds
     if wanted is not None:
         axes.axhline(wanted * 1e3, color=ALARM, linewidth=1.0, linestyle="--", zorder=2)
