@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tokenroom.fitting import FitResult
     from tokenroom.reports.gantt import GanttSamples
     from tokenroom.reports.simulation_plot import LatencySamples
+    from tokenroom.serving.engine import StepSeconds
     from tokenroom.serving.metrics import LatencyLimits
     from tokenroom.serving.record import RequestRecord, StepRecord
     from tokenroom.serving.run import Run, Simulation
@@ -94,6 +95,13 @@ class _SimulateCommand(SectionedCommand):
 )
 @click.option("--gantt-window", help="Only requests that are there in it, as 10s..20s.")
 @click.option(
+    "--step-times",
+    "step_times_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Measured times of steps instead of the model's: a CSV file with seconds and "
+    "prefill_tokens, decode_requests, context_tokens.",
+)
+@click.option(
     "--step-by-step",
     is_flag=True,
     help="Serve by the scheduler in Python and not by the compiled one; the result is the same.",
@@ -129,7 +137,7 @@ def command(
     fleet = served_fleet(words, options, language)
     if fleet.refused is not None:
         return _show_refusal(fleet.refused, as_json=as_json, language=language)
-    run = fleet.run(limits, compiled=not options["step_by_step"])
+    run = fleet.run(limits, compiled=not options["step_by_step"], step_seconds=_steps(options))
     arrivals = workload_source(options).served(run.engine.block_tokens)
     run.compiled &= not arrivals.are_few
     if options["plot"] is not None:
@@ -202,6 +210,14 @@ def command(
         if gantt is not None:
             _draw_gantt(gantt, done, arrivals.name, options["gantt"], language)
     return _exit_code(done, wanted)
+
+
+def _steps(options: Mapping[str, Any]) -> StepSeconds | None:
+    if options["step_times_file"] is None:
+        return None
+    from tokenroom.serving.step_times import read_step_times
+
+    return read_step_times(options["step_times_file"])
 
 
 def _check_files(words: tuple[str, ...], options: Mapping[str, Any]) -> None:

@@ -54,7 +54,7 @@ def read_files(words: Iterable[str], options: Mapping[str, Any]) -> list[str | P
         words: A model, an engine's command, or files of deployments.
         options: Of the command; those that it does not have count as not given.
     """
-    named = ("trace", "fleet_file", "from_file", "gpu_file", "profile_file")
+    named = ("trace", "fleet_file", "from_file", "gpu_file", "profile_file", "step_times_file")
     drawn = _NAMED_FILE.findall(options.get("workload") or "")
     return [*words, *(options.get(name) for name in named), *drawn]
 

@@ -43,6 +43,10 @@ SIMULATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "grows to the end. Latencies below depend on how long the workload lasts.",
         "该部署跟不上：请求到达快于处理，队列一直增长到最后。下列延迟取决于负载持续多久。",
     ),
+    "simulate.own_step_times": (
+        "Steps take as long as the given table says; how wrong it may be is not known here.",
+        "每一步的时间取自给定的表；其误差在此未知。",
+    ),
     "simulate.keeps_up": (
         "The deployment keeps up; the longest wait for room was {longest}.",
         "该部署跟得上；等待空间最长 {longest}。",

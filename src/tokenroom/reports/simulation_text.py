@@ -93,9 +93,11 @@ def _print_verdict(out: Console, done: Simulation, language: Language) -> None:
 
 def simulation_warnings(done: Simulation, language: Language) -> list[str]:
     """What the fits of the deployments have to say, as sentences."""
-    told = (
+    told = [
         notice_text(notice, language) for pool in done.pools for notice in pool.pool.fit.notices
-    )
+    ]
+    if any(pool.pool.step_seconds is not None for pool in done.pools):
+        told.append(message("simulate.own_step_times", language))
     return list(dict.fromkeys(told))
 
 

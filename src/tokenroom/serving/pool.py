@@ -14,7 +14,7 @@ from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.serving.copies import Copies, copies_of
 from tokenroom.serving.deployments import engine_of
 from tokenroom.serving.deployments.simulated_engine import Scheduling, SimulatedEngine
-from tokenroom.serving.engine import Accelerators, Engine, Fetch, OneByOne
+from tokenroom.serving.engine import Accelerators, Engine, Fetch, OneByOne, StepSeconds
 from tokenroom.serving.events import Events
 from tokenroom.serving.fleet_description import Role, Scaling
 from tokenroom.serving.host_link import HostLink
@@ -43,6 +43,7 @@ class Pool:
         price_per_gpu_hour: In USD; None when not given.
         max_prompt_tokens: Longest prompts that they are sent; None for any.
         scaling: When servers are started and stopped; None for never.
+        step_seconds: How long a step takes, instead of what ``cost`` says.
 
     Raises:
         FleetError: A number is out of range.
@@ -58,6 +59,7 @@ class Pool:
     price_per_gpu_hour: float | None = None
     max_prompt_tokens: int | None = None
     scaling: Scaling | None = None
+    step_seconds: StepSeconds | None = None
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
@@ -100,6 +102,7 @@ def pool_of(
     price_per_gpu_hour: float | None = None,
     max_prompt_tokens: int | None = None,
     scaling: Scaling | None = None,
+    step_seconds: StepSeconds | None = None,
 ) -> Pool:
     """Servers of a fitted deployment; other arguments are the attributes of :class:`Pool`.
 
@@ -113,6 +116,8 @@ def pool_of(
         price_per_gpu_hour: In USD.
         max_prompt_tokens: Longest prompts that they are sent.
         scaling: When servers are started and stopped.
+        step_seconds: How long a step takes, instead of what the model of speed says; of engines
+            without stages that step by themselves.
 
     Raises:
         DeploymentError: It does not start, or is not simulated.
@@ -135,6 +140,11 @@ def pool_of(
             f"pipeline_parallel_size is {stages}; pipelines of ranks that step together are not "
             "simulated, it may be 1"
         )
+    if step_seconds is not None and (stages > 1 or (copies.count > 1 and copies.lockstep)):
+        raise DeploymentError(
+            "step_seconds tells the time of one engine's step, and these are pipelines or ranks "
+            "that step together; leave it out"
+        )
     if engine.transfer_seconds is not None and copies.lockstep and copies.count > 1:
         raise DeploymentError(
             "KV in the host's memory is not simulated of data-parallel copies that step together; "
@@ -151,6 +161,7 @@ def pool_of(
         price_per_gpu_hour=price_per_gpu_hour,
         max_prompt_tokens=max_prompt_tokens,
         scaling=scaling,
+        step_seconds=step_seconds,
     )
 
 
@@ -172,7 +183,7 @@ class ReplicaFactory:
         "_observe",
         "_pipeline",
         "_pool",
-        "_table",
+        "_step_seconds",
         "_together",
     )
 
@@ -189,7 +200,7 @@ class ReplicaFactory:
         self._observe = observe
         self._heard = heard
         self._fetch = fetch
-        self._table = StepTable(pool.cost)
+        self._step_seconds = pool.step_seconds or StepTable(pool.cost)
         self._pipeline = PipelineCost(pool.cost) if pool.stages > 1 else None
         self._together: TogetherSeconds | None = None
         if pool.copies.lockstep and pool.copies.count > 1:
@@ -225,7 +236,7 @@ class ReplicaFactory:
 
     def _accelerators(self) -> Accelerators:
         if self._pipeline is None:
-            alone = OneByOne(self._table)
+            alone = OneByOne(self._step_seconds)
             transfer_seconds = self._pool.engine.transfer_seconds
             return alone if transfer_seconds is None else HostLink(alone, transfer_seconds)
         config: Any = self._pool.engine.config

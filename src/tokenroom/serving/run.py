@@ -17,6 +17,7 @@ from tokenroom.fitting import FitResult
 from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.serving.arrivals import Arrivals
 from tokenroom.serving.deployments.simulated_engine import Scheduling, SimulatedEngine
+from tokenroom.serving.engine import StepSeconds
 from tokenroom.serving.fleet import Fleet
 from tokenroom.serving.fleet_description import RouterDescription, Transfer
 from tokenroom.serving.metrics import (
@@ -212,6 +213,8 @@ class Run:
         transfer: How KV moves from servers of prompts to those of answers.
         compiled: Serve by the compiled engine where it covers the deployment and is installed
             (extra ``simulate``), with the same result; otherwise step by step.
+        step_seconds: Of the deployment: how long a step takes that runs as planned, in seconds,
+            instead of what the model of speed says.
 
     Raises:
         DeploymentError: It does not start, or is not simulated.
@@ -231,6 +234,7 @@ class Run:
         router: RouterDescription = _IN_TURN,
         transfer: Transfer = _NETWORK,
         compiled: bool = False,
+        step_seconds: StepSeconds | None = None,
     ) -> None:
         if isinstance(served, FitResult):
             served = (
@@ -240,6 +244,7 @@ class Run:
                     factors=factors,
                     replicas=replicas,
                     price_per_gpu_hour=price_per_gpu_hour,
+                    step_seconds=step_seconds,
                 ),
             )
         if not served:
@@ -296,7 +301,7 @@ class Run:
             records = simulate(
                 counted,
                 self.engine.new_scheduler(),
-                self._table,
+                self.pools[0].step_seconds or self._table,
                 observe=self._stepped,
                 delay_seconds=cost.delay_seconds,
                 transfer_seconds=self.engine.transfer_seconds,
@@ -351,7 +356,8 @@ class Run:
             return Way.STEP_BY_STEP
         from tokenroom.serving.compiled.coverage import covers, is_installed
 
-        if self._fleet is not None or not covers(self.engine.config, self._table):
+        own_times = self.pools[0].step_seconds is not None
+        if self._fleet is not None or own_times or not covers(self.engine.config, self._table):
             return Way.NOT_COVERED
         return Way.COMPILED if is_installed() else Way.NOT_INSTALLED
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenroom.fitting import FitResult
+from tokenroom.serving.engine import StepSeconds
 from tokenroom.serving.fleet_description import FleetDescription
 from tokenroom.serving.metrics import LatencyLimits
 from tokenroom.serving.pool import pool_of
@@ -36,12 +37,20 @@ class ServedFleet:
         """The first deployment that does not start, None when all do."""
         return next((fit for fit in self.fits if fit.plan.refusal is not None), None)
 
-    def run(self, limits: LatencyLimits | None = None, *, compiled: bool = False) -> Run:
+    def run(
+        self,
+        limits: LatencyLimits | None = None,
+        *,
+        compiled: bool = False,
+        step_seconds: StepSeconds | None = None,
+    ) -> Run:
         """One run of it.
 
         Args:
             limits: What requests are promised; None for nothing.
             compiled: Serve by the compiled engine where that can be done.
+            step_seconds: How long a step of any of its engines takes, instead of what the model of
+                speed says.
 
         Raises:
             DeploymentError: A deployment does not start, or is not simulated.
@@ -58,6 +67,7 @@ class ServedFleet:
                 price_per_gpu_hour=pool.price_per_gpu_hour or one.price_per_gpu_hour,
                 max_prompt_tokens=pool.max_prompt_tokens,
                 scaling=pool.scaling,
+                step_seconds=step_seconds,
             )
             for pool, one in zip(self.description.pools, self.deployments, strict=True)
         ]
