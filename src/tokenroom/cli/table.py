@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from tokenroom.cli.deployment_options import deployment_options
 from tokenroom.cli.options import (
@@ -41,6 +42,20 @@ _GPUS: Final = {
     "concurrency": "a100-sxm-80gb",
     "gpus-for-users": "h100-sxm-80gb",
     "reference": "rtx-4090,l40s,a100-sxm-80gb",
+}
+_OF_TABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    # option: tables that it is of; others are of all
+    "gpus": ("concurrency", "gpus-for-users", "reference"),
+    "gpu_file": ("concurrency", "gpus-for-users", "reference"),
+    "engine": ("concurrency", "gpus-for-users", "reference"),
+    "tokens": ("concurrency", "reference"),
+    "requests": ("reference",),
+    "layouts": ("params",),
+    **dict.fromkeys(("batches", "lengths", "kv"), ("kv",)),
+    **dict.fromkeys(
+        ("users", "input_tokens", "output_tokens", "think_seconds", "tpot", "ttft"),
+        ("gpus-for-users",),
+    ),
 }
 
 
@@ -125,6 +140,7 @@ def command(
     """
     if as_json + as_markdown + as_csv > 1:
         raise CommandLineError("--json, --markdown and --csv are three forms; give one of them")
+    _check_options(name)
     if plot is not None:
         from tokenroom.reports.plots import check_plot_file
 
@@ -147,6 +163,19 @@ def command(
 
         lookup_text.print_table(console(), table, language)
     return 0
+
+
+def _check_options(name: str) -> None:
+    """Refuse options of other tables, which would change nothing."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        of = _OF_TABLES.get(option.name or "", NAMES)
+        given = context.get_parameter_source(option.name or "")
+        if name not in of and given is ParameterSource.COMMANDLINE:
+            raise CommandLineError(
+                f"{option.opts[0]} is of the table {' or '.join(of)}, and changes nothing of "
+                f"{name}; leave it out"
+            )
 
 
 def _table(name: str, options: dict[str, Any]) -> LookupTable:
