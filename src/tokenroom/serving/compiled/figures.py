@@ -22,6 +22,13 @@ from tokenroom.serving.metrics import LatencyLimits, ServingMetrics, Tally, poin
 
 _HELD: Final = 2 * MOST_EXACT
 
+_HIGH_BITS: Final = 30
+_LOW_BITS: Final = 42
+_LEAST_SUMMED: Final = 2.0**-19
+_MOST_SUMMED: Final = 2.0**12
+_MOST_EXACTLY_SUMMED: Final = 1 << 20
+"""So that neither the high nor the low parts of a sum exceed 62 bits."""
+
 
 class ArraySample:
     """A :class:`~tokenroom.serving.distribution.Sample` that takes in arrays."""
@@ -103,13 +110,25 @@ def _exact(seconds: Any, times: Any, count: int) -> Distribution:
     p50, p90, p95, p99 = found
     return Distribution(
         count=count,
-        mean_seconds=math.fsum((seconds * times).tolist()) / count,
+        mean_seconds=exact_sum(seconds * times) / count,
         p50_seconds=p50,
         p90_seconds=p90,
         p95_seconds=p95,
         p99_seconds=p99,
         max_seconds=float(seconds[-1]),
     )
+
+
+def exact_sum(values: Any) -> float:
+    """:func:`math.fsum` of positive numbers or 0: the sum of their integer multiples of 2**-72."""
+    least, most = (values.min(), values.max()) if len(values) else (0.0, 0.0)
+    if not _LEAST_SUMMED <= least <= most <= _MOST_SUMMED or len(values) > _MOST_EXACTLY_SUMMED:
+        return math.fsum(values.tolist())
+    scaled = values * float(1 << _HIGH_BITS)
+    high = np.floor(scaled)
+    low = (scaled - high) * float(1 << _LOW_BITS)  # whole: a float has 53 bits from its first one
+    total = (int(high.astype(np.int64).sum()) << _LOW_BITS) + int(low.astype(np.int64).sum())
+    return total / (1 << (_HIGH_BITS + _LOW_BITS))  # of whole numbers, rounded once
 
 
 class ArrayCollector:
