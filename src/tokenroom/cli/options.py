@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tokenroom.errors import HardwareError
+from tokenroom.errors import CommandLineError, HardwareError, shown
 from tokenroom.reports.messages import Language, language_of, message, printable
 from tokenroom.units import parse_count, parse_number, parse_seconds, parse_tokens
 
@@ -77,6 +77,18 @@ def named_count(gpu: str, gpus: int | None) -> int | None:
     if named is not None and gpus not in (None, named):
         raise HardwareError(f"--gpu {gpu} says {named} and --gpus says {gpus}; give one")
     return named or gpus
+
+
+def listed(text: str) -> list[str]:
+    """The parts between commas, each once.
+
+    Raises:
+        CommandLineError: There is none.
+    """
+    found = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not found:
+        raise CommandLineError(f"{shown(text)} names nothing; write names between commas")
+    return found
 
 
 def say_written(path: Path, language: Language, used: Language) -> None:

@@ -21,6 +21,7 @@ from tokenroom.cli.options import (
     json_option,
     json_schema_option,
     language_option,
+    listed,
     say_written,
 )
 from tokenroom.cli.written_files import check_written, read_files
@@ -251,7 +252,7 @@ def _searches(models: tuple[str, ...], options: dict[str, Any]) -> Iterator[Sear
             _specs(models, options),
             accelerators,
             engines=_engines(options["engine"]),
-            kv_types=[None if kv == "auto" else kv for kv in _listed(options["kv"] or "auto")],
+            kv_types=[None if kv == "auto" else kv for kv in listed(options["kv"] or "auto")],
             most_gpus=options["max_gpus"],
         )
     )
@@ -338,7 +339,7 @@ def _specs(models: tuple[str, ...], options: dict[str, Any]) -> list[ModelSpec]:
     from tokenroom.cli.question import named_model
     from tokenroom.planning.candidates import in_each_layout
 
-    layouts = _listed(options["weights"]) if options["weights"] is not None else []
+    layouts = listed(options["weights"]) if options["weights"] is not None else []
     return [named_model(name, options) for name in in_each_layout(models, layouts)]
 
 
@@ -349,7 +350,7 @@ def _accelerators(
     if inventory is not None:
         return [catalogue.find(key) for key in inventory]
     if options["gpus_from"] is not None:
-        found = [catalogue.find(name) for name in _listed(options["gpus_from"])]
+        found = [catalogue.find(name) for name in listed(options["gpus_from"])]
         return list({each.key: each for each in found}.values())
     return list(catalogue)
 
@@ -363,7 +364,7 @@ def _inventory(options: dict[str, Any]) -> dict[str, int] | None:
 
     catalogue = _catalogue(options)
     found: dict[str, int] = {}
-    for text in _listed(options["have"]):
+    for text in listed(options["have"]):
         count, name = split_count(text)
         if count is None:
             raise HardwareError(
@@ -396,19 +397,7 @@ def _prices(options: dict[str, Any]) -> Iterator[tuple[str, Accelerator, float]]
 def _engines(text: str) -> list[str]:
     if text.strip().lower() == "any":
         return ["vllm", "sglang", "tensorrt-llm", "llama.cpp"]
-    return _listed(text)
-
-
-def _listed(text: str) -> list[str]:
-    """The parts between commas, each once.
-
-    Raises:
-        CommandLineError: There is none.
-    """
-    found = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not found:
-        raise CommandLineError(f"{shown(text)} names nothing; write names between commas")
-    return found
+    return listed(text)
 
 
 def _write_files(plan: Plan, options: dict[str, Any], language: Language) -> None:

@@ -17,10 +17,11 @@ from tokenroom.cli.options import (
     SectionedCommand,
     json_option,
     language_option,
+    listed,
     say_written,
 )
 from tokenroom.cli.question import named_model
-from tokenroom.errors import CommandLineError, TokenroomError, shown
+from tokenroom.errors import CommandLineError, TokenroomError
 from tokenroom.reports.messages import Language, printable
 from tokenroom.units import parse_count, parse_tokens
 
@@ -184,10 +185,10 @@ def _table(name: str, options: dict[str, Any]) -> LookupTable:
     from tokenroom.reports.progress import progress
 
     models = _MODELS[name] if options["models"] is None else options["models"]
-    specs = [named_model(each, options) for each in _listed(models)]
+    specs = [named_model(each, options) for each in listed(models)]
     if name == "params":
         given = options["layouts"]
-        layouts = tables.LAYOUTS if given is None else _listed(given)
+        layouts = tables.LAYOUTS if given is None else listed(given)
         return tables.parameters(specs, layouts)
     if name == "kv":
         return tables.kv_cache(
@@ -199,7 +200,7 @@ def _table(name: str, options: dict[str, Any]) -> LookupTable:
     catalogue = load_catalogue(options["gpu_file"])
     gpus = [
         catalogue.find(each)
-        for each in _listed(_GPUS[name] if options["gpus"] is None else options["gpus"])
+        for each in listed(_GPUS[name] if options["gpus"] is None else options["gpus"])
     ]
     with progress(len(specs) * len(gpus), least=2) as moved:
         done = 0
@@ -250,13 +251,6 @@ def _demand(users: int, options: dict[str, Any]) -> Demand:
     )
 
 
-def _listed(text: str) -> list[str]:
-    found = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not found:
-        raise CommandLineError(f"{shown(text)} names nothing; write names between commas")
-    return found
-
-
 def _count(text: str, flag: str) -> int:
     return parse_count(text, flag, 1)
 
@@ -271,6 +265,6 @@ def _numbers(
     if text is None:
         return usual
     try:
-        return tuple(parse(part, flag) for part in _listed(text))
+        return tuple(parse(part, flag) for part in listed(text))
     except TokenroomError as error:
         raise CommandLineError(str(error)) from error

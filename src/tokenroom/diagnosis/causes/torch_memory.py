@@ -207,7 +207,7 @@ class OtherProcesses:
         for found in report.of("vllm_free_below_budget")[:1]:
             free, total = found.number("free") or 0.0, found.number("total") or 0.0
             taken = total - free
-            others = taken * GIB > 1.5 * GIB
+            others = taken > 1.5
             yield Finding(
                 cause=CauseName.OTHER_PROCESS if others else CauseName.MISCONFIGURATION,
                 phase=Phase.LOAD,
