@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from jsonschema import Draft202012Validator
 from starlette.testclient import TestClient
 
@@ -23,3 +24,50 @@ def test_what_tells_nothing_is_unknown(client: TestClient) -> None:
 
 def test_an_empty_log_is_refused(client: TestClient) -> None:
     assert client.post("/v1/explain", json={"text": ""}).status_code == 422
+
+
+def test_what_the_log_leaves_out_may_be_told(client: TestClient) -> None:
+    text = (
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current "
+        "value: self.server_args.mem_fraction_static=0.2"
+    )
+    alone = client.post("/v1/explain", json={"text": text}).json()
+    assert alone["ledger"] is None
+    command = "python -m sglang.launch_server --model-path Qwen/Qwen3-8B --mem-fraction-static 0.2"
+    found = client.post(
+        "/v1/explain", json={"text": text, "gpu": "l40s", "command": command}
+    ).json()
+    assert found["ledger"]["verdict"] == "does_not_fit"
+    assert found["recovered"]["flags"] == {"mem_fraction_static": 0.2}
+    before, after = found["remedies"][0]["effect"]["pool_tokens"]
+    assert (before, after > 100_000) == (0, True)
+    named = client.post(
+        "/v1/explain", json={"text": text, "gpu": "l40s", "model": "Qwen/Qwen3-8B"}
+    ).json()
+    assert named["ledger"]["model"]["name"] == "Qwen/Qwen3-8B"
+
+
+def test_the_log_counts_before_the_command(client: TestClient) -> None:
+    text = (
+        "INFO 01-02 [entrypoints/utils.py:233] non-default args: {'model': 'Qwen/Qwen3-8B', "
+        "'max_model_len': 8192}\nValueError: No available memory for the cache blocks."
+    )
+    command = "vllm serve Qwen/Qwen3-8B --max-model-len 4096 --enforce-eager"
+    found = client.post(
+        "/v1/explain", json={"text": text, "gpu": "l40s", "command": command}
+    ).json()
+    assert found["recovered"]["flags"] == {"max_model_len": 8192, "enforce_eager": True}
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"gpu": "no-such-gpu"}, "no-such-gpu"),
+        ({"command": "sleep 9"}, "command"),
+        ({"command": "vllm serve --config /etc/passwd"}, "/etc/passwd"),
+    ],
+)
+def test_what_is_told_is_checked(client: TestClient, told: dict[str, str], said: str) -> None:
+    answer = client.post("/v1/explain", json={"text": "hello", **told})
+    assert answer.status_code == 422
+    assert said in answer.json()["error"]["message"]

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     metavar="LOG...",
 )
 @click.option("--gpu", help="The GPU, where the log does not name it, as l40s.")
+@click.option("--model", help="The model, where the log does not name it.")
 @click.option("--offline", is_flag=True, help="Never ask the Hub for the model of a log.")
 @gpu_file_option
 @json_schema_option
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 def command(
     logs: tuple[Path, ...],
     gpu: str | None,
+    model: str | None,
     offline: bool,
     gpu_file: Path | None,
     json_schema: bool,
@@ -65,7 +67,7 @@ def command(
     code = 0
     answers: list[dict[str, Any]] = []
     for number, log in enumerate(logs):
-        found, recovered, helps = _explained(log, gpu, gpu_file, offline=offline)
+        found, recovered, helps = _explained(log, gpu, model, gpu_file, offline=offline)
         if as_json:
             from tokenroom.reports.diagnosis_text import diagnosis_json
 
@@ -87,12 +89,12 @@ def command(
 
 
 def _explained(
-    log: Path, gpu: str | None, gpu_file: Path | None, *, offline: bool
+    log: Path, gpu: str | None, model: str | None, gpu_file: Path | None, *, offline: bool
 ) -> tuple[Diagnosis, Recovered, list[Remedy]]:
     from functools import partial
 
     from tokenroom.diagnosis.explain import explain
-    from tokenroom.diagnosis.recovered import recover
+    from tokenroom.diagnosis.recovered import Told, recover
     from tokenroom.diagnosis.remedies import remedies
     from tokenroom.hardware.catalogue import load_catalogue
     from tokenroom.models.hub import HubOptions
@@ -118,7 +120,7 @@ def _explained(
         catalogue,
         name=log.name,
         find_model=find,
-        gpu=None if gpu is None else catalogue.find(gpu),
+        told=Told(model=model, gpu=None if gpu is None else catalogue.find(gpu)),
     )
     helps: list[Remedy] = []
     if found.first is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tokenroom.diagnosis.report import Report
 from tokenroom.errors import TokenroomError
@@ -16,6 +17,29 @@ from tokenroom.models.spec import ModelSpec
 from tokenroom.units import GIB
 from tokenroom.validation.prediction import Predictor, by_memory
 from tokenroom.validation.rows import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What is known of a deployment beside its log.
+
+    Attributes:
+        engine: Name of the engine, for a log that holds nothing of its start; None for what the
+            lines look like.
+        version: Its version, None for the log's.
+        model: The model, None for the log's.
+        gpu: The accelerator; None for the log's, or one of the memory that an error of PyTorch
+            tells.
+        gpus: How many, None for what the log gives away.
+        flags: Arguments of the engine under its own names; what the log prints counts before them.
+    """
+
+    engine: str | None = None
+    version: str | None = None
+    model: str | None = None
+    gpu: Accelerator | None = None
+    gpus: int | None = None
+    flags: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +63,7 @@ def recover(
     *,
     name: str = "log",
     find_model: Callable[..., ModelSpec] = load_model,
-    gpu: Accelerator | None = None,
+    told: Told | None = None,
 ) -> Recovered:
     """Rebuild the deployment that printed a log.
 
@@ -48,16 +72,28 @@ def recover(
         catalogue: Accelerators.
         name: What the log is called.
         find_model: What looks up names of models.
-        gpu: The accelerator, where it is known; otherwise the log's, or one of the memory that an
-            error of PyTorch tells.
+        told: What is known beside it.
     """
+    told = told if told is not None else Told()
     try:
         row = report.reading.row(Path(name), catalogue)
     except TokenroomError as error:
-        return Recovered(row=None, result=None, missing=str(error))
-    if gpu is None and row.gpu is None:
+        engine = told.engine or report.engine
+        if engine is None or told.model is None:
+            return Recovered(row=None, result=None, missing=str(error))
+        row = Row(id=name, engine=engine)
+    row = replace(
+        row,
+        engine_version=told.version or row.engine_version,
+        model=told.model or row.model,
+        gpus=told.gpus or row.gpus,
+        flags={**told.flags, **row.flags},
+    )
+    if told.gpu is not None:
+        row = replace(row, gpu=told.gpu.name)
+    elif row.gpu is None:
         row = _with_gpu(row, report, catalogue)
-    found = Predictor(catalogue=catalogue, load=find_model, gpu=gpu).predict(row)
+    found = Predictor(catalogue=catalogue, load=find_model, gpu=told.gpu).predict(row)
     return Recovered(row=row, result=found.result, missing=found.reason)
 
 

@@ -3,30 +3,62 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tokenroom.hardware.catalogue import load_catalogue
+from tokenroom.diagnosis.recovered import Told, recover
+from tokenroom.engines.registry import chosen_start, command_parser, engine_named
+from tokenroom.hardware.catalogue import Catalogue, load_catalogue
 from tokenroom.models.spec import ModelSpec
 from tokenroom.reports.messages import Language
 from tokenroom.web.answers import ModelFinder
+from tokenroom.web.reading import plain_settings
 
 if TYPE_CHECKING:
     from tokenroom.web.questions import ExplainQuestion
 
 
 def answer_explain(question: ExplainQuestion, find: ModelFinder) -> dict[str, Any]:
-    """What ``tokenroom explain --json`` prints."""
+    """What ``tokenroom explain --json`` prints.
+
+    Raises:
+        TokenroomError: What is told beside the log is not known.
+    """
     from tokenroom.diagnosis.explain import explain
-    from tokenroom.diagnosis.recovered import recover
     from tokenroom.diagnosis.remedies import remedies
     from tokenroom.reports.diagnosis_text import diagnosis_json
 
     def named(name: str, **_: object) -> ModelSpec:
         return find(name)
 
+    catalogue = load_catalogue()
+    told = _told(question, catalogue)
     found = explain(io.BytesIO(question.text.encode("utf-8", "surrogatepass")))
-    recovered = recover(found.report, load_catalogue(), find_model=named)
+    recovered = recover(found.report, catalogue, find_model=named, told=told)
     helps = []
     if found.first is not None:
         helps = remedies(found.first, found.report.engine, recovered.result)
     return diagnosis_json(found, recovered, helps, Language(question.language))
+
+
+def _told(question: ExplainQuestion, catalogue: Catalogue) -> Told:
+    """What the question says beside the log; its command opens no file."""
+    told = Told(
+        model=question.model,
+        gpu=None if question.gpu is None else catalogue.find(question.gpu),
+    )
+    if question.command is None:
+        return told
+    engine, chosen = chosen_start(question.command, {})
+    parsed = command_parser(engine)(chosen, environment={}, allow_files=False)
+    flags, _ = plain_settings(engine_named(engine)[0], parsed.settings)
+    hint = parsed.accelerator_hint
+    return replace(
+        told,
+        engine=engine,
+        version=parsed.version,
+        model=told.model or parsed.model,
+        gpu=told.gpu if hint is None or told.gpu is not None else catalogue.find(hint),
+        gpus=parsed.gpus,
+        flags=flags,
+    )

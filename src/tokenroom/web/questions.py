@@ -470,6 +470,14 @@ class ExplainQuestion(_Question):
     )
 
     text: str = Field(min_length=1, max_length=12 * 2**20, description="The log, or a part of it.")
+    model: Name | None = Field(None, description="The model, where the log does not name it.")
+    gpu: Name | None = Field(None, description="The GPU, where the log does not name it.")
+    command: str | None = Field(
+        None,
+        min_length=1,
+        max_length=2**16,
+        description="The command that started it, for what the log does not tell.",
+    )
 
 
 class ValidateQuestion(_Question):

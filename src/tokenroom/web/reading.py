@@ -104,7 +104,7 @@ def _of_command(text: str, service: str | None, find: ModelFinder) -> dict[str, 
     engine, chosen = chosen_start(text, {}, service=service)
     parsed = command_parser(engine)(chosen, environment={}, allow_files=False)
     policy, _ = engine_named(engine)
-    found, whole = _fields(policy, parsed.settings)
+    found, whole = plain_settings(policy, parsed.settings)
     gpus = policy.place(find_accelerator(_ANY_GPU), parsed.gpus, parsed.settings).count
     _drop_plain_split(found, gpus)
     model, layout = _file_of_a_known_model(parsed.model)
@@ -169,7 +169,7 @@ def _printed(row: Row, result: FitResult) -> Iterator[str]:
 def _question(result: FitResult) -> dict[str, Any]:
     """The fields of a question that asks for a deployment."""
     deployment = result.deployment
-    found, _ = _fields(result.engine, deployment.asked)
+    found, _ = plain_settings(result.engine, deployment.asked)
     _drop_plain_split(found, deployment.node.count)
     return {
         "model": deployment.spec.name,
@@ -211,7 +211,7 @@ def _longest(model: str, find: ModelFinder) -> int:
         return 0
 
 
-def _fields(policy: Engine, asked: Any) -> tuple[dict[str, Any], bool]:
+def plain_settings(policy: Engine, asked: Any) -> tuple[dict[str, Any], bool]:
     """Settings that were asked for and can be written as text, and whether those are all."""
     unset = policy.settings(None, {})
     found = {
