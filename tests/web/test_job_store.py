@@ -124,3 +124,22 @@ def test_a_large_result_is_kept(tmp_path: Path) -> None:
     text = "[" + "1234567890," * 5_000_000 + "0]"
     store.finish(job, text)
     assert store.result(job) == text
+
+
+def test_a_partial_result_is_replaced_and_gives_way_to_the_whole_one(tmp_path: Path) -> None:
+    store = JobStore(tmp_path / "jobs.sqlite3")
+    store.open()
+    job = begun(store)
+    assert store.partial(job) is None
+    for text in ("[1]", "[1, 2]"):
+        store.progress(job, 1, 3, None, text)
+    store.progress(job, 2, 3)
+    stand = store.get(job)
+    assert stand is not None
+    assert (stand.partials, store.partial(job)) == (2, "[1, 2]")
+    other = begun(store)
+    store.progress(other, 1, 3, None, "[9]")
+    assert store.cancel(other)
+    assert store.partial(other) == "[9]"
+    store.finish(job, "[1, 2, 3]")
+    assert store.partial(job) == "[1, 2, 3]"

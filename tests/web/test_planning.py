@@ -57,6 +57,55 @@ def test_a_plan_is_what_the_command_line_prints(client: TestClient) -> None:
     (plan,) = found["plans"]
     assert plan["accelerator"] == "l40s"
     assert plan["launch"]["command"].startswith("vllm serve")
+    assert plan["launch"]["command"] in found["markdown"]
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        {},
+        {"users": None, "think_time": None, "concurrency": 20, "seed": 3},
+        {"users": None, "think_time": None, "rate": "3/s"},
+        {"users": None, "think_time": None, "rate": "2/s", "burst": 2.5, "input": "uniform(9,900)"},
+    ],
+    ids=["users", "clients", "rate", "bursts"],
+)
+def test_the_workload_that_verified_a_plan_is_simulated_again(
+    client: TestClient, load: dict[str, Any]
+) -> None:
+    (plan,) = ended(client, "plan", PLAN | load)["plans"]
+    question = {
+        "command": plan["launch"]["command"],
+        "gpu": f"{plan['gpus_per_replica']}x{plan['accelerator']}",
+        "workload": plan["simulated"]["workload"],
+    }
+    run, seen = ended(client, "simulate", question), plan["simulated"]
+    assert run["kv_pool_usage"]["max"] == seen["kv_pool_usage_max"]
+    assert run["running"]["max"] == seen["running"]["max"]
+    assert run["waiting"] == seen["waiting"]
+
+
+def test_what_a_plan_has_found_is_told_and_kept_when_it_is_ended(client: TestClient) -> None:
+    job = client.post("/v1/plan", json=PLAN | {"top": 3, "gpus_from": []}).json()["id"]
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not client.get(f"/v1/jobs/{job}").json()["partials"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    client.delete(f"/v1/jobs/{job}")
+    assert client.get(f"/v1/jobs/{job}").json()["state"] == "cancelled"
+    assert client.get(f"/v1/jobs/{job}/result").status_code == 409
+    found = client.get(f"/v1/jobs/{job}/partial").json()
+    Draft202012Validator(json.loads(plan_json.schema_text())).validate(found)
+    assert not found["complete"]
+    assert found["judged"] > 0
+
+
+def test_a_job_that_has_found_nothing_says_so(client: TestClient) -> None:
+    asked = {"kind": "sweep", "question": SERVER | {"sweep": "concurrency=1..4"}}
+    job = client.post("/v1/jobs", json=asked).json()["id"]
+    answer = client.get(f"/v1/jobs/{job}/partial")
+    assert answer.status_code in (200, 409)  # it may have ended
+    assert client.get("/v1/jobs/none/partial").status_code == 404
 
 
 @pytest.mark.parametrize(

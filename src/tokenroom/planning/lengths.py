@@ -84,6 +84,18 @@ def of_texts(prompt: str, output: str, *, allow_files: bool = True) -> Lengths:
     )
 
 
+def written(text: str) -> str:
+    """Lengths of :func:`of_texts` as a drawn workload writes what they are drawn from."""
+    mean = WrittenValues("plan", {"input": text}, allow_files=False).distribution(
+        "input", tokens_of
+    )
+    if not isinstance(mean, Constant) or "(" in text:
+        return text
+    drawn = around(round(mean.value))
+    assert isinstance(drawn, Uniform)
+    return f"uniform({drawn.low:g},{drawn.high:g})"
+
+
 def of_distributions(prompt: Distribution, output: Distribution) -> Lengths:
     """Lengths of prompts and answers that know nothing of each other.
 

@@ -138,6 +138,34 @@ def drawn(demand: Demand, load: float, requests: int, seed: int) -> Arrivals:
     return workload.start()
 
 
+def described(
+    proposal: Proposal, demand: Demand, *, prompt: str, output: str, seed: int = 0
+) -> str:
+    """The load that :func:`verified` simulates as the description of a drawn workload.
+
+    Args:
+        proposal: A proposal that was verified.
+        demand: What it was verified for; no trace.
+        prompt: Lengths of prompts, as descriptions write them.
+        output: Of answers, likewise.
+        seed: That of the verification.
+    """
+    load = share_of(demand, proposal.replicas)
+    count = requests_of(proposal, demand, load)
+    lengths = f"input={prompt},output={output}"
+    if demand.users is not None:
+        users, think = int(load), f"exponential({demand.think_seconds!r}s)"
+        return f"users:count={users},think={think},{lengths},requests={count + users},seed={seed}"
+    coming = f"poisson:rate={load!r}"
+    if demand.burst > 1:
+        lasting = _BURST_EVERY_SECONDS * BURST_SHARE
+        coming = (
+            f"bursts:rate={load!r},factor={demand.burst!r},every={_BURST_EVERY_SECONDS!r}s,"
+            f"lasting={lasting!r}s"
+        )
+    return f"{coming},{lengths},requests={count},seed={seed}"
+
+
 def replayed(requests: Sequence[Request], replicas: int) -> Iterator[Request]:
     """What the first of ``replicas`` gets of a trace when they take turns."""
     for number, request in enumerate(islice(requests, 0, None, replicas)):

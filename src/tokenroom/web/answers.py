@@ -50,9 +50,17 @@ class OnProgress(Protocol):
     """Hears how far an answer is."""
 
     def __call__(
-        self, done: int, total: int, figures: Mapping[str, float] | None = None, /
+        self,
+        done: int,
+        total: int,
+        figures: Mapping[str, float] | None = None,
+        partial: Mapping[str, Any] | None = None,
+        /,
     ) -> None:
-        """Hear of parts done and parts in all (0 if unknown), and what has been found so far."""
+        """Hear of parts done and parts in all (0 if unknown), and what has been found so far.
+
+        ``partial`` is the answer as far as it is known, where a part of it is of use.
+        """
 
 
 class ModelFinder:

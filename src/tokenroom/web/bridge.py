@@ -24,21 +24,32 @@ DEFAULTS: Final = "defaults.json"
 _find: Final = ModelFinder()
 
 
-def answered(kind: str, body: str, tell: Callable[[int, int, str], object] | None = None) -> str:
+_TELLING: Final = frozenset({"simulate", "plan"})
+
+
+def answered(
+    kind: str, body: str, tell: Callable[[int, int, str, str], object] | None = None
+) -> str:
     """The JSON text that answers a question, as the server of :mod:`tokenroom.web.app` gives it.
 
     Args:
         kind: Of the question.
         body: The question as JSON.
-        tell: Hears how far a simulation is: requests that ended, all of them (0 if that is not
-            known), and what it has found so far as JSON.
+        tell: Hears how far a simulation or a search is: parts that are done, all of them (0 if that
+            is not known), figures found so far and the answer as far as it is known, both as JSON.
     """
 
-    def on_progress(done: int, total: int, figures: Mapping[str, float] | None = None, /) -> None:
+    def on_progress(
+        done: int,
+        total: int,
+        figures: Mapping[str, float] | None = None,
+        partial: Mapping[str, Any] | None = None,
+        /,
+    ) -> None:
         if tell is not None:
-            tell(done, total, json.dumps(figures))
+            tell(done, total, json.dumps(figures), json.dumps(partial))
 
-    options = {"on_progress": on_progress} if kind == "simulate" else {}
+    options = {"on_progress": on_progress} if kind in _TELLING else {}
     question = SimpleNamespace(**(_defaults()[kind] | json.loads(body)))
     try:
         return json.dumps(ANSWERS[kind](question, _find, **options))

@@ -79,6 +79,20 @@ async def result(job_id: str, server: OfServer) -> Response:
     return Response(text, media_type="application/json")
 
 
+@router.get("/{job_id}/partial", summary="What a job has found so far")
+async def partial(job_id: str, server: OfServer) -> Response:
+    """Its result as far as it is known, also of a job that was ended early; 409 while it is not.
+
+    ``partials`` of the job counts up whenever there is a new one. Only searches (``plan``) have
+    them.
+    """
+    job = await _job(server, job_id)
+    text = await asyncio.to_thread(server.store.partial, job_id)
+    if text is None:
+        raise HTTPException(409, f"the job is {job.state} and has found nothing yet")
+    return Response(text, media_type="application/json")
+
+
 @router.delete("/{job_id}", summary="End a job", responses={200: {"model": Job}})
 async def cancel(job_id: str, server: OfServer) -> Response:
     """End it and the process that works on it; a job that has ended stays as it is."""

@@ -25,7 +25,7 @@ SILENT_SECONDS: Final = 30.0
 """A server that has not said so long that it lives has ended."""
 
 _WAIT_SECONDS: Final = 30.0  # for another process's write to end
-_VERSION: Final = 3
+_VERSION: Final = 4
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS jobs (
     id TEXT PRIMARY KEY,
@@ -41,12 +41,20 @@ CREATE TABLE IF NOT EXISTS jobs (
     result TEXT,
     owner TEXT,
     seen REAL,
-    figures TEXT
+    figures TEXT,
+    partial TEXT,
+    partials INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, created);
 """
-_ADDED: Final = {"owner": "TEXT", "seen": "REAL", "figures": "TEXT"}  # since version 1
-_SEEN: Final = "id, kind, state, done, total, attempts, created, ended, error, figures"
+_ADDED: Final = {  # since version 1
+    "owner": "TEXT",
+    "seen": "REAL",
+    "figures": "TEXT",
+    "partial": "TEXT",
+    "partials": "INTEGER NOT NULL DEFAULT 0",
+}
+_SEEN: Final = "id, kind, state, done, total, attempts, created, ended, error, figures, partials"
 
 
 class DatabaseError(TokenroomError):
@@ -67,7 +75,8 @@ class Job:
         created: When it was asked for, in seconds since 1970.
         ended: When it ended, None while it has not.
         error: Why it failed, None when it has not.
-        figures: What a simulation has found so far, by name; None of other kinds.
+        figures: What a simulation or a search has found so far, by name; None of other kinds.
+        partials: How many results that are not whole yet it has given; the newest is kept.
     """
 
     id: str
@@ -80,6 +89,7 @@ class Job:
     ended: float | None
     error: str | None
     figures: dict[str, float] | None
+    partials: int
 
 
 class JobStore:
@@ -162,15 +172,21 @@ class JobStore:
             return job, json.loads(row[1])
 
     def progress(
-        self, job_id: str, done: int, total: int, figures: Mapping[str, float] | None = None
+        self,
+        job_id: str,
+        done: int,
+        total: int,
+        figures: Mapping[str, float] | None = None,
+        partial: str | None = None,
     ) -> None:
-        """Note how far a running job is, and what it has found."""
+        """Note how far a running job is, and what it has found; a new partial result replaces."""
         text = None if figures is None else json.dumps(dict(figures))
         with self._connection() as connection:
             connection.execute(
-                "UPDATE jobs SET done = ?, total = ?, figures = ? "
+                "UPDATE jobs SET done = ?, total = ?, figures = ?, "
+                "partial = coalesce(?, partial), partials = partials + (? IS NOT NULL) "
                 "WHERE id = ? AND state = 'running'",
-                (done, total, text, job_id),
+                (done, total, text, partial, partial, job_id),
             )
 
     def finish(self, job_id: str, result: str) -> None:
@@ -234,6 +250,14 @@ class JobStore:
             row = connection.execute("SELECT result FROM jobs WHERE id = ?", (job_id,)).fetchone()
             return None if row is None else row[0]
 
+    def partial(self, job_id: str) -> str | None:
+        """The JSON text of what a job has found so far, or had when it was ended early."""
+        with self._connection() as connection:
+            row = connection.execute(
+                "SELECT coalesce(result, partial) FROM jobs WHERE id = ?", (job_id,)
+            ).fetchone()
+            return None if row is None else row[0]
+
     def counts(self) -> dict[str, int]:
         """Jobs by state."""
         with self._connection() as connection:
@@ -257,9 +281,10 @@ class JobStore:
         """End a job; its question, which may hold a client's own trace, is dropped."""
         with self._connection() as connection:
             changed = connection.execute(
-                "UPDATE jobs SET state = ?, ended = ?, result = ?, error = ?, question = '{}' "
+                "UPDATE jobs SET state = ?, ended = ?, result = ?, error = ?, question = '{}', "
+                "partial = iif(? IS NULL, partial, NULL) "
                 "WHERE id = ? AND state IN ('queued', 'running') AND (? IS NULL OR owner = ?)",
-                (state, time.time(), result, error, job_id, owner, owner),
+                (state, time.time(), result, error, result, job_id, owner, owner),
             )
             return changed.rowcount > 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenroom.errors import TokenroomError
@@ -16,25 +18,29 @@ if TYPE_CHECKING:
     from tokenroom.hardware.accelerator import Accelerator
     from tokenroom.planning.candidates import Candidate
     from tokenroom.planning.demand import Demand
+    from tokenroom.planning.search import Plan
     from tokenroom.web.questions import PlanQuestion, PoolsQuestion, RecipeQuestion, TableQuestion
 
 MAX_CANDIDATES: Final = 4_000
 MAX_CELLS: Final = 400
 _DRAWS: Final = 5_000
+_TOLD_EVERY_SECONDS: Final = 0.25
+_ANSWERED_EVERY_SECONDS: Final = 2.0
 _LOAD: Final = {"users", "concurrency", "rate"}
 
 
 def answer_plan(
     question: PlanQuestion, find: ModelFinder, on_progress: OnProgress | None = None
 ) -> dict[str, Any]:
-    """What ``tokenroom plan --json`` prints.
+    """What ``tokenroom plan --json`` prints, and the report of ``--markdown`` (``markdown``).
+
+    ``simulated`` of each plan also has the ``workload`` that verified it, as it is simulated again.
 
     Raises:
         TokenroomError: Something is unknown or out of range, or too much is to be tried.
     """
     from tokenroom.planning.prices import prices_by_key
     from tokenroom.planning.search import Search
-    from tokenroom.reports.plan_json import plan_json
 
     gpus = _gpus(question)
     found = _candidates(question, gpus, find)
@@ -51,27 +57,58 @@ def answer_plan(
     )
     tell = _Teller(on_progress, len(found), question.top)
     for step in search.steps():
-        tell(step)
-    return plan_json(search.plan(), Language(question.language))
+        tell(step, lambda: _plan_answer(search.plan(), question))
+    return _plan_answer(search.plan(), question)
+
+
+def _plan_answer(plan: Plan, question: PlanQuestion) -> dict[str, Any]:
+    from tokenroom.planning.lengths import written
+    from tokenroom.planning.verification import described
+    from tokenroom.reports.plan_json import plan_json
+    from tokenroom.reports.plan_markdown import markdown_lines
+
+    language = Language(question.language)
+    answer = plan_json(plan, language)
+    prompt, output = (written(str(length)) for length in (question.input, question.output))
+    for option, told in zip(plan.options, answer["plans"], strict=True):
+        told["simulated"]["workload"] = described(
+            option.proposal, plan.demand, prompt=prompt, output=output, seed=question.seed
+        )
+    return answer | {"markdown": "\n".join(markdown_lines(plan, language))}
 
 
 class _Teller:
-    """Tells how far a search is: candidates first, then plans found."""
+    """Tells how far a search is: candidates first, then plans found.
+
+    What has been found so far is told when there is a plan more, and now and then before.
+    """
 
     def __init__(self, tell: OnProgress | None, candidates: int, wanted: int) -> None:
         self._tell = tell
         self._total = candidates + wanted
         self._candidates = candidates
+        self._told = self._answered = time.monotonic()
+        self._stage: tuple[str, int] | None = None
 
-    def __call__(self, step: Progress) -> None:
+    def __call__(self, step: Progress, answer: Callable[[], dict[str, Any]]) -> None:
         if self._tell is None:
             return
-        judged = step.phase == "judge"
+        judged, now = step.phase == "judge", time.monotonic()
+        stage = ("judge", 0) if judged else ("verify", step.done)
+        further = self._stage not in (None, stage)
+        self._stage = stage
+        if not further and now - self._told < _TOLD_EVERY_SECONDS:
+            return
+        self._told = now
         done = step.done if judged else self._candidates + step.done
         figures = {"judged": float(step.done if judged else self._candidates)}
         if not judged:
             figures["found"] = float(step.done)
-        self._tell(done, self._total, figures)
+        found = None
+        if further or now - self._answered > _ANSWERED_EVERY_SECONDS:
+            found = answer()
+            self._answered = time.monotonic()
+        self._tell(done, self._total, figures, found)
 
 
 def answer_recipe(question: RecipeQuestion, find: ModelFinder) -> dict[str, Any]:

@@ -63,14 +63,21 @@ def run_job(kind: str, question: dict[str, Any], allow_hub: bool, job: str, data
     store = JobStore(database)
     told = 0
 
-    def on_progress(done: int, total: int, figures: Mapping[str, float] | None = None, /) -> None:
+    def on_progress(
+        done: int,
+        total: int,
+        figures: Mapping[str, float] | None = None,
+        partial: Mapping[str, Any] | None = None,
+        /,
+    ) -> None:
         nonlocal told
         if figures is None:
             if done != total and done * _REPORTS < (told + 1) * total:
                 return
             told = done * _REPORTS // total
         with suppress(sqlite3.Error):  # how far it is can be told the next time
-            store.progress(job, done, total, figures)
+            text = None if partial is None else json.dumps(partial)
+            store.progress(job, done, total, figures, text)
 
     return _answer(kind, question, allow_hub, on_progress=on_progress).decode()
 
