@@ -7,6 +7,9 @@ sentence and exits with 2; the library raises it.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 
@@ -74,7 +77,29 @@ class ExecutionError(TokenroomError):
     """The workers that were asked for cannot be had."""
 
 
+_SAYS: Final = r"(?= (?:is|are|has|holds|names|needs|belongs)\b)"
+
 _SHOWN_CHARACTERS: Final = 80
+
+
+@contextmanager
+def called(names: Mapping[str, str]) -> Iterator[None]:
+    """Have errors about a field call it as its asker does: ``--context`` for ``longest_tokens``.
+
+    Args:
+        names: Fields with which a message may begin, and what each is called instead.
+
+    Raises:
+        TokenroomError: What was raised inside, of the same class.
+    """
+    try:
+        yield
+    except TokenroomError as error:
+        said = str(error)
+        for field, name in names.items():
+            if re.match(re.escape(field) + _SAYS, said):
+                raise type(error)(name + said.removeprefix(field)) from error
+        raise
 
 
 def shown(value: object) -> str:

@@ -215,7 +215,9 @@ def format_figure(value: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A time in milliseconds below a second, in seconds from there on."""
+    """A time in milliseconds below a second, in seconds from there on; the shortest in µs."""
+    if 0 < seconds < 1e-5:
+        return f"{format_figure(seconds * 1e6)} µs"
     if seconds < 1:
         return f"{format_figure(seconds * 1e3)} ms"
     return f"{format_figure(seconds)} s"

@@ -90,8 +90,26 @@ def test_nothing_that_holds_is_a_no(capsys: pytest.CaptureFixture[str]) -> None:
             "both say which GPUs",
         ),
         (["--ttft", "1s", "--users", "5", "--price", "l4"], "write GPU=USD"),
-        (["--ttft", "1s", "--users", "5", "--budget", "3"], "a budget needs prices"),
-        (["--ttft", "1s", "--users", "5", "--gpus-from", " , "], "names nothing"),
+        (["--ttft", "1s", "--users", "5", "--budget", "3"], "--budget needs prices"),
+        (["--ttft", "1s", "--users", "5", "--gpus-from", " , "], "--gpus-from is ' , '"),
+        (["--ttft", "1s", "--users", "5", "--gpus-from", "foo"], "--gpus-from: no GPU is called"),
+        (["--ttft", "1s", "--users", "5", "--have", "2xfoo"], "--have: no GPU is called 'foo'"),
+        (["--ttft", "1s", "--users", "5", "--have", ","], "--have is ','"),
+        (["--ttft", "1s", "--users", "5", "--price", "foo=1"], "--price: no GPU is called 'foo'"),
+        (["--ttft", "1s", "--users", "5", "--kv", "foo"], "--kv is 'foo', which none of the"),
+        (["--ttft", "1s", "--users", "5", "--kv="], "--kv is empty"),
+        (["--ttft", "1s", "--users", "5", "--input", ""], "--input is empty"),
+        (["--ttft", "1s", "--users", "5", "--input", "0"], "--input is '0'"),
+        (["--ttft", "1s", "--users", "5", "--weights", "foo"], "--weights is 'foo'"),
+        (["--ttft", "1s", "--users", "5", "--engine", "paged"], "--engine is 'paged'"),
+        (["--ttft", "1s", "--users", "5", "--engine", "vllm@0.0.1"], "--engine is 'vllm@0.0.1'"),
+        (["--ttft", "1s", "--users", "5", "--context", "10"], "--context is 10, below"),
+        (["--ttft", "1s", "--users", "9999999"], "--users is 9999999"),
+        (["--ttft", "1s", "--concurrency", "9999999"], "--concurrency is 9999999"),
+        (["--ttft", "1s", "--users", "5", "--think-time", "1e9s"], "--think-time is"),
+        (["--ttft", "1s", "--rate", "1e300"], "--rate is 1e+300"),
+        (["--ttft", "1s", "--rate", "1", "--burst", "0"], "--burst is 0"),
+        (["--ttft", "1s", "--users", "5", "--seed", "-1"], "--seed is '-1'"),
     ],
 )
 def test_what_is_asked_wrongly_is_refused(
@@ -100,6 +118,25 @@ def test_what_is_asked_wrongly_is_refused(
     code, out, err = run(capsys, "plan", "llama-3.1-8b", *words)
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_a_model_larger_than_every_option_says_what_it_would_need(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ("plan", "llama-3.1-405b", "--users", "5", "--tpot", "50ms", "--gpus-from", "4090")
+    code, out, _ = run(capsys, *asked, "--max-gpus", "3")
+    assert code == 1
+    said = " ".join(out.split())
+    assert "rtx-4090 TP2: the weights of 755.96 GiB need 32 of these GPUs" in said
+
+
+def test_more_clients_than_gpus_hold_are_told_how_many_they_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ("plan", "llama-3.2-1b", "--concurrency", "1000000", "--tpot", "5ms")
+    code, out, _ = run(capsys, *asked, "--have", "1xl40s", "--max-gpus", "1")
+    assert code == 1
+    assert "there are 1, which serve" in " ".join(out.split())
 
 
 def test_a_trace_is_replayed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -134,8 +171,8 @@ def test_the_most_clients_of_gpus_at_hand(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--price", "l40s=1", "--budget", "0"), "the budget is 0"),
-        (("--price", "l40s=1", "--budget", "nan"), "the budget is nan"),
+        (("--price", "l40s=1", "--budget", "0"), "--budget is 0"),
+        (("--price", "l40s=1", "--budget", "nan"), "--budget is nan"),
         (("--price", "h100=1"), "which is not tried"),
         (("--price", "l40s=1", "--price", "l40s=2"), "give one of them"),
         (("--engine", "vllm,foo"), "'foo'"),

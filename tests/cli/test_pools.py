@@ -61,7 +61,15 @@ def test_a_trace_is_cut_into_stretches(capsys: pytest.CaptureFixture[str], tmp_p
         (["--workload", MIXED, "--ttft", "1s", "--gpu", "l40s"], "no number of GPUs is given"),
         (["--workload", MIXED, "--ttft", "1s", "--tp", "4"], "a server has 4; give a multiple"),
         (["--workload", MIXED, "--ttft", "1s", "--confidence", "1"], "--confidence is 1"),
-        (["--workload", MIXED, "--ttft", "1s", "--draws", "1"], "draws is 1; two or more"),
+        (
+            ["--workload", MIXED, "--ttft", "1s", "--draws", "1"],
+            "--draws is '1'; give a whole number from 2",
+        ),
+        (["--workload", MIXED, "--ttft", "1s", "--draws", "0"], "--draws is '0'"),
+        (["--workload", MIXED, "--ttft", "1s", "--limit", "0"], "--limit is 0"),
+        (["--workload", "foo", "--ttft", "1s"], "--workload is 'foo'"),
+        (["--workload", MIXED, "--ttft", "1s", "--kv", "foo"], "--kv is 'foo'"),
+        (["--workload", MIXED, "--ttft", "1s", "--store", ""], "--store is empty"),
     ],
 )
 def test_what_is_asked_wrongly_is_refused(

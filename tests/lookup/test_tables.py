@@ -110,7 +110,7 @@ def test_more_users_need_more_gpus(capsys: pytest.CaptureFixture[str]) -> None:
         (["sizes"], "'sizes' is not one of"),
         (["kv", "--json", "--csv"], "three forms; give one"),
         (["kv", "--lengths", "4k,many"], "--lengths is 'many'"),
-        (["kv", "--models", ","], "names nothing"),
+        (["kv", "--models", ","], "--models is ','"),
         (["params", "--tpot", "50ms"], "--tpot is of the table gpus-for-users, and changes noth"),
         (["kv", "--gpus", "h100"], "--gpus is of the table concurrency or gpus-for-users or"),
         (["params", "--models", "no-such-model"], "no-such-model"),
@@ -127,11 +127,14 @@ def test_what_is_asked_wrongly_is_refused(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("params", "--models", ""), "names nothing"),
-        (("params", "--models", "llama-3-8b", "--layouts", "foo"), "the layout is 'foo'"),
+        (("params", "--models", ""), "--models is empty"),
+        (("params", "--models", "llama-3-8b", "--layouts", "foo"), "--layouts is 'foo'"),
         (("gpus-for-users", "--models", "llama-3-8b", "--users", "1k"), "--users is '1k'"),
         (("concurrency", "--models", "llama-3-8b", "--engine", "foo"), "--engine is 'foo'"),
         (("reference", "--models", "llama-3-8b", "--engine", "foo"), "--engine is 'foo'"),
+        (("gpus-for-users", "--models", "llama-3-8b", "--engine", "hybrid"), "--engine is 'hyb"),
+        (("concurrency", "--models", "llama-3-8b", "--gpus", "foo"), "--gpus: no GPU is called"),
+        (("kv", "--models", "llama-3-8b", "--kv", "foo"), "--kv is 'foo'"),
     ],
 )
 def test_a_table_of_what_cannot_be_is_refused(

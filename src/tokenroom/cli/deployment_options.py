@@ -60,6 +60,24 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 
+FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    # what errors begin with: parameters that hold it
+    "tensor_parallel_size": ("tp",),
+    "pipeline_parallel_size": ("pp",),
+    "data_parallel_size": ("dp",),
+    "kv_cache_dtype": ("kv",),
+    "the KV cache type": ("kv",),
+    "gpu_memory_utilization": ("util",),
+    "mem_fraction_static": ("util",),
+    "free_gpu_memory_fraction": ("util",),
+    "max_model_len": ("context",),
+    "gpus": ("gpus",),
+    "dtype": ("dtype",),
+    "block_size": ("block_size",),
+    "max_num_seqs": ("max_num_seqs",),
+    "max_num_batched_tokens": ("max_num_batched_tokens",),
+}
+
 _DECLARED: Final[Mapping[str, tuple[tuple[str, ...], Mapping[str, Any]]]] = {
     # parameter: (what click.option takes: declarations, attributes)
     "gpu": (("--gpu",), {"help": "GPU: a name such as h100, l40s, 4090 (see: tokenroom gpus)."}),
@@ -184,14 +202,3 @@ def deployment_options(*names: str, **helps: str) -> Callable[[Command], Command
         return command
 
     return decorated
-
-
-def check_named(options: Mapping[str, Any]) -> None:
-    """Refuse options that were given without a value, as a script's unset variable gives them.
-
-    Raises:
-        CommandLineError: One is empty.
-    """
-    for name in ("engine", "kv", "weights", "gpu", "service", "dtype", "revision"):
-        if options[name] is not None and not options[name].strip():
-            raise CommandLineError(f"--{name} is empty; give a value or leave it out")

@@ -10,7 +10,6 @@ import click
 
 from tokenroom.cli.deployment_options import (
     SECTIONS,
-    check_named,
     deployment_options,
     words_argument,
 )
@@ -107,7 +106,7 @@ def command(
         from tokenroom.growth import parse_sweep
 
         swept = parse_sweep(sweep_text)
-    check_named(options)
+
     if explain and swept is not None:
         raise CommandLineError(
             "--explain shows one answer and --sweep makes many; give one of the two"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from tokenroom.errors import CommandLineError, HardwareError, shown
+from tokenroom.errors import CommandLineError, HardwareError, TokenroomError, called, shown
 from tokenroom.reports.messages import Language, language_of, message, printable
 from tokenroom.units import parse_count, parse_number, parse_seconds, parse_tokens
 
@@ -35,12 +38,42 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]
 
 
 class SectionedCommand(click.Command):
-    """A command whose help lists its options under headings.
+    """A command whose help lists its options under headings, and whose errors name its flags.
 
     ``sections`` holds each heading with the names of its parameters; the rest comes last.
+    ``fields`` holds what the library calls what a parameter holds, with the parameters that may
+    hold it: errors name the flag that was given.
     """
 
     sections: Mapping[str, tuple[str, ...]] = {}
+    fields: Mapping[str, tuple[str, ...]] = {}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse options without a value, as a script's unset variable gives them."""
+        valued = {
+            flag
+            for param in self.params
+            if isinstance(param, click.Option) and not param.is_flag
+            for flag in param.opts
+        }
+        own = args[: args.index("--")] if "--" in args else args
+        for word, following in zip_longest(own, own[1:], fillvalue="-"):
+            flag, equals, value = word.partition("=")
+            if flag in valued and not (value if equals else following).strip():
+                raise CommandLineError(f"{flag} is empty; give a value or leave it out")
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the command."""
+        flags = {param.name: param.opts[0] for param in self.params}
+        given = {
+            field: flags[name]
+            for field, names in self.fields.items()
+            for name in names
+            if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        }
+        with called(given):
+            return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, a heading at a time."""
@@ -79,7 +112,7 @@ def named_count(gpu: str, gpus: int | None) -> int | None:
     return named or gpus
 
 
-def listed(text: str) -> list[str]:
+def listed(text: str, flag: str) -> list[str]:
     """The parts between commas, each once.
 
     Raises:
@@ -87,8 +120,23 @@ def listed(text: str) -> list[str]:
     """
     found = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not found:
-        raise CommandLineError(f"{shown(text)} names nothing; write names between commas")
+        raise CommandLineError(f"{flag} is {shown(text)}; write names between commas")
     return found
+
+
+@contextmanager
+def of_flag(flag: str) -> Iterator[None]:
+    """Have errors that do not name the flag begin with it.
+
+    Raises:
+        TokenroomError: What was raised inside, of the same class.
+    """
+    try:
+        yield
+    except TokenroomError as error:
+        if str(error).startswith(flag):
+            raise
+        raise type(error)(f"{flag}: {error}") from error
 
 
 def say_written(path: Path, language: Language, used: Language) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,6 @@ import click
 
 from tokenroom.cli.deployment_options import deployment_options
 from tokenroom.cli.options import (
-    COUNT,
     NUMBER,
     POSITIVE,
     SECONDS,
@@ -22,12 +22,13 @@ from tokenroom.cli.options import (
     json_schema_option,
     language_option,
     listed,
+    of_flag,
     say_written,
 )
 from tokenroom.cli.written_files import check_written, read_files
 from tokenroom.errors import CommandLineError, HardwareError, shown
 from tokenroom.reports.messages import Language, message, printable
-from tokenroom.units import parse_arrivals
+from tokenroom.units import parse_arrivals, parse_count
 
 if TYPE_CHECKING:
     from tokenroom.hardware.accelerator import Accelerator
@@ -53,6 +54,20 @@ class _PlanCommand(SectionedCommand):
             *("engine", "weights", "kv", "offline", "hub_timeout", "revision"),
             "assume_architecture",
         ),
+    }
+    fields: Mapping[str, tuple[str, ...]] = {
+        "longest_tokens": ("context",),
+        "requests_per_second": ("rate",),
+        "users": ("users", "concurrency"),
+        "think_seconds": ("think_seconds",),
+        "burst": ("burst",),
+        "input": ("input_text",),
+        "output": ("output_text",),
+        "the budget": ("budget",),
+        "a budget": ("budget",),
+        "engine": ("engine",),
+        "kv": ("kv",),
+        "the layout": ("weights",),
     }
 
 
@@ -150,7 +165,13 @@ class _PlanCommand(SectionedCommand):
 )
 @click.option("--top", type=POSITIVE, default=5, show_default=True, help="Plans to look for.")
 @click.option("--all", "list_all", is_flag=True, help="A line for each that is not proposed.")
-@click.option("--seed", type=COUNT, default=0, show_default=True, help="Of the simulations.")
+@click.option(
+    "--seed",
+    type=Quantity("INTEGER", partial(parse_count, least=0)),
+    default=0,
+    show_default=True,
+    help="Of the simulations.",
+)
 @click.option(
     "--write",
     "folder",
@@ -239,6 +260,7 @@ def _searches(models: tuple[str, ...], options: dict[str, Any]) -> Iterator[Sear
     from dataclasses import replace
 
     from tokenroom.planning.candidates import candidates
+    from tokenroom.planning.choices import check_choices, largest_tried
     from tokenroom.planning.most import loads_to_try, most_users
     from tokenroom.planning.prices import prices_by_key
     from tokenroom.planning.search import Search
@@ -247,20 +269,19 @@ def _searches(models: tuple[str, ...], options: dict[str, Any]) -> Iterator[Sear
     inventory = _inventory(options)
     accelerators = _accelerators(options, inventory)
     prices = prices_by_key(_prices(options), accelerators)
+    specs, engines = _specs(models, options), _engines(options["engine"])
+    kv = "auto" if options["kv"] is None else options["kv"]
+    kv_types = [None if each == "auto" else each for each in listed(kv, "--kv")]
+    check_choices(engines, kv_types)
+    most = options["max_gpus"]
     found = list(
-        candidates(
-            _specs(models, options),
-            accelerators,
-            engines=_engines(options["engine"]),
-            kv_types=[None if kv == "auto" else kv for kv in listed(options["kv"] or "auto")],
-            most_gpus=options["max_gpus"],
-        )
-    )
+        candidates(specs, accelerators, engines=engines, kv_types=kv_types, most_gpus=most)
+    ) or largest_tried(specs, accelerators, engines=engines, most_gpus=most)
     demands = [demand]
     if not any(options[name] is not None for name in _LOADS):
         assert inventory is not None
-        most = most_users(found, demand, inventory)
-        demands = [replace(demand, users=users) for users in loads_to_try(most)] or demands
+        users = most_users(found, demand, inventory)
+        demands = [replace(demand, users=each) for each in loads_to_try(users)] or demands
     for each in demands:
         yield Search(
             found,
@@ -285,7 +306,11 @@ def _demand(options: dict[str, Any]) -> Demand:
             "clients that those GPUs hold"
         )
     for name, of in (("think_seconds", "users"), ("burst", "rate"), ("skip_bad", "trace")):
-        if options[name] and options[of] is None and (given or name != "think_seconds"):
+        if (
+            options[name] not in (None, False)
+            and options[of] is None
+            and (given or name != "think_seconds")
+        ):
             flag = {"think_seconds": "--think-time"}.get(name, "--" + name.replace("_", "-"))
             raise CommandLineError(f"{flag} belongs to --{of}; give that or leave {flag} out")
     if options["ttft"] is None and options["tpot"] is None:
@@ -296,7 +321,13 @@ def _demand(options: dict[str, Any]) -> Demand:
     else:
         from tokenroom.planning.lengths import of_texts
 
-        lengths = of_texts(options["input_text"] or "1024", options["output_text"] or "256")
+        given_lengths = (options["input_text"], options["output_text"])
+        lengths = of_texts(
+            *(
+                usual if text is None else text
+                for text, usual in zip(given_lengths, ("1024", "256"), strict=True)
+            )
+        )
         rate = options["rate"]
     longest = options["context"] or lengths.longest_tokens
     return Demand(
@@ -308,7 +339,7 @@ def _demand(options: dict[str, Any]) -> Demand:
         users=options["users"] or options["concurrency"] or (None if given else 1),
         think_seconds=options["think_seconds"] or 0.0,
         requests_per_second=rate,
-        burst=options["burst"] or 1.0,
+        burst=1.0 if options["burst"] is None else options["burst"],
         statistic=options["keep"],
         requests=requests,
     )
@@ -337,10 +368,14 @@ def _traced(options: dict[str, Any]) -> tuple[tuple[Any, ...], Lengths, float]:
 
 def _specs(models: tuple[str, ...], options: dict[str, Any]) -> list[ModelSpec]:
     from tokenroom.cli.question import named_model
+    from tokenroom.models.quantization.hypothetical import check_layout
     from tokenroom.planning.candidates import in_each_layout
 
-    layouts = listed(options["weights"]) if options["weights"] is not None else []
-    return [named_model(name, options) for name in in_each_layout(models, layouts)]
+    layouts = [] if options["weights"] is None else listed(options["weights"], "--weights")
+    for layout in layouts:
+        check_layout(layout)
+    names = in_each_layout(dict.fromkeys(models), layouts)
+    return [named_model(name, options) for name in names]
 
 
 def _accelerators(
@@ -350,7 +385,9 @@ def _accelerators(
     if inventory is not None:
         return [catalogue.find(key) for key in inventory]
     if options["gpus_from"] is not None:
-        found = [catalogue.find(name) for name in listed(options["gpus_from"])]
+        with of_flag("--gpus-from"):
+            names = listed(options["gpus_from"], "--gpus-from")
+            found = [catalogue.find(name) for name in names]
         return list({each.key: each for each in found}.values())
     return list(catalogue)
 
@@ -364,14 +401,17 @@ def _inventory(options: dict[str, Any]) -> dict[str, int] | None:
 
     catalogue = _catalogue(options)
     found: dict[str, int] = {}
-    for text in listed(options["have"]):
+    for text in filter(None, map(str.strip, options["have"].split(","))):
         count, name = split_count(text)
         if count is None:
             raise HardwareError(
                 f"--have says {shown(text)} without a number from 1; write each kind as 8xh100"
             )
-        key = catalogue.find(name).key
+        with of_flag("--have"):
+            key = catalogue.find(name).key
         found[key] = found.get(key, 0) + count
+    if not found:
+        raise HardwareError(f"--have is {shown(options['have'])}; write each kind as 8xh100")
     return found
 
 
@@ -391,13 +431,15 @@ def _prices(options: dict[str, Any]) -> Iterator[tuple[str, Accelerator, float]]
         usd = parse_number(value, f"--price {name}")
         if not 0 < usd < float("inf"):
             raise CommandLineError(f"--price {name} is {usd:g}; give USD above 0")
-        yield name, _catalogue(options).find(name), usd
+        with of_flag("--price"):
+            accelerator = _catalogue(options).find(name)
+        yield name, accelerator, usd
 
 
 def _engines(text: str) -> list[str]:
     if text.strip().lower() == "any":
         return ["vllm", "sglang", "tensorrt-llm", "llama.cpp"]
-    return listed(text)
+    return listed(text, "--engine")
 
 
 def _write_files(plan: Plan, options: dict[str, Any], language: Language) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tokenroom.cli.deployment_options import FIELDS
 from tokenroom.cli.options import (
     NUMBER,
-    POSITIVE,
+    Quantity,
     SectionedCommand,
     json_option,
     language_option,
@@ -22,8 +24,9 @@ from tokenroom.cli.served_deployment import (
 )
 from tokenroom.cli.served_workload import WORKLOAD_SECTION, workload_options, workload_source
 from tokenroom.cli.work_options import WORK_SECTION, counted_runs, work_options, working
-from tokenroom.errors import CommandLineError
+from tokenroom.errors import CommandLineError, shown
 from tokenroom.reports.messages import Language
+from tokenroom.units import parse_count
 
 if TYPE_CHECKING:
     from tokenroom.comparing.splitting import Splitting
@@ -40,6 +43,11 @@ class _PoolsCommand(SectionedCommand):
         "Work": WORK_SECTION,
         **SERVED_SECTIONS,
     }
+    fields: Mapping[str, tuple[str, ...]] = {
+        **FIELDS,
+        "the workload": ("workload",),
+        "the number of requests": ("limit",),
+    }
 
 
 @click.command(
@@ -52,7 +60,7 @@ class _PoolsCommand(SectionedCommand):
 @served_deployment_options
 @click.option(
     "--draws",
-    type=POSITIVE,
+    type=Quantity("INTEGER", partial(parse_count, least=2)),
     default=5,
     show_default=True,
     help="Draws of the workload, or stretches of a trace, that tell whether splitting pays.",
@@ -115,7 +123,10 @@ def _one_server(options: dict[str, Any]) -> tuple[dict[str, Any], int]:
     gpu = options["gpu"]
     gpus = options["gpus"] if gpu is None else named_count(gpu, options["gpus"])
     if gpus is None:
-        raise CommandLineError("no number of GPUs is given; give all of them, as --gpu 8xl40s")
+        held = "" if gpu is None else f" by --gpu {shown(gpu)}"
+        raise CommandLineError(
+            f"no number of GPUs is given{held}; give all of them, as --gpu 8xl40s"
+        )
     kind = gpu if gpu is None else split_count(gpu)[1]
     return {**options, "gpu": kind, "gpus": None}, gpus
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import click
 
 from tokenroom.cli.deployment_options import (
+    FIELDS,
     SECTIONS,
-    check_named,
     deployment_options,
     words_argument,
 )
@@ -45,6 +45,7 @@ class _RecipeCommand(SectionedCommand):
         ),
         **SECTIONS,
     }
+    fields: Mapping[str, tuple[str, ...]] = {**FIELDS, "the workload": ("workload",)}
 
 
 class _Asked(NamedTuple):
@@ -89,7 +90,6 @@ def command(words: tuple[str, ...], as_json: bool, language: Language, **options
     From the length that 95% of requests keep, with a fifth more, to the bytes of a request, how
     many the pool holds, four fifths of those, and what a promise of the time per token allows.
     """
-    check_named(options)
     asked_lengths = _lengths(options, language)
     from tokenroom.fitting import fit
     from tokenroom.lookup.recipe import length_for, recipe

@@ -12,7 +12,6 @@ import click
 
 from tokenroom.cli.deployment_options import (
     SECTIONS,
-    check_named,
     deployment_options,
     words_argument,
 )
@@ -102,7 +101,6 @@ def served_deployment(
     from tokenroom.fitting import fit
     from tokenroom.serving.served_deployment import ServedDeployment
 
-    check_named(options)
     asked = question(words, options, verb=verb)
     result = fit(asked.model, asked.accelerator, **asked.settings)
     given = {

@@ -10,7 +10,6 @@ import click
 
 from tokenroom.cli.deployment_options import (
     SECTIONS,
-    check_named,
     deployment_options,
     words_argument,
 )
@@ -131,7 +130,7 @@ def command(
 
         click.echo(schema_text(), nl=False)
         return 0
-    check_named(options)
+
     if explain and sweep_text is not None:
         raise CommandLineError(
             "--explain shows one answer and --sweep makes many; give one of the two"

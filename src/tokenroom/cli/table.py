@@ -18,6 +18,7 @@ from tokenroom.cli.options import (
     json_option,
     language_option,
     listed,
+    of_flag,
     say_written,
 )
 from tokenroom.cli.question import named_model
@@ -66,6 +67,15 @@ class _TableCommand(SectionedCommand):
             *("models", "gpus", "layouts", "batches", "lengths", "users", "tokens", "requests"),
             *("input_tokens", "output_tokens", "think_seconds", "tpot", "ttft", "engine", "kv"),
         ),
+    }
+    fields: Mapping[str, tuple[str, ...]] = {
+        "users": ("users",),
+        "engine": ("engine",),
+        "input_tokens": ("input_tokens",),
+        "output_tokens": ("output_tokens",),
+        "think_seconds": ("think_seconds",),
+        "the layout": ("layouts",),
+        "the cache type": ("kv",),
     }
 
 
@@ -185,10 +195,11 @@ def _table(name: str, options: dict[str, Any]) -> LookupTable:
     from tokenroom.reports.progress import progress
 
     models = _MODELS[name] if options["models"] is None else options["models"]
-    specs = [named_model(each, options) for each in listed(models)]
+    with of_flag("--models"):
+        specs = [named_model(each, options) for each in listed(models, "--models")]
     if name == "params":
         given = options["layouts"]
-        layouts = tables.LAYOUTS if given is None else listed(given)
+        layouts = tables.LAYOUTS if given is None else listed(given, "--layouts")
         return tables.parameters(specs, layouts)
     if name == "kv":
         return tables.kv_cache(
@@ -198,10 +209,9 @@ def _table(name: str, options: dict[str, Any]) -> LookupTable:
             _numbers(options["lengths"], "--lengths", tables.LENGTHS, parse_tokens),
         )
     catalogue = load_catalogue(options["gpu_file"])
-    gpus = [
-        catalogue.find(each)
-        for each in listed(_GPUS[name] if options["gpus"] is None else options["gpus"])
-    ]
+    with of_flag("--gpus"):
+        names = _GPUS[name] if options["gpus"] is None else options["gpus"]
+        gpus = [catalogue.find(each) for each in listed(names, "--gpus")]
     with progress(len(specs) * len(gpus), least=2) as moved:
         done = 0
 
@@ -265,6 +275,6 @@ def _numbers(
     if text is None:
         return usual
     try:
-        return tuple(parse(part, flag) for part in listed(text))
+        return tuple(parse(part, flag) for part in listed(text, flag))
     except TokenroomError as error:
         raise CommandLineError(str(error)) from error

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from tokenroom.engines.registry import engine_named
-from tokenroom.errors import DeploymentError, TokenroomError, shown
+from tokenroom.engines.cache_types import cache_types
+from tokenroom.errors import TokenroomError
 from tokenroom.fitting import FitResult, fit
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.lookup.table import Cell, Column, LookupTable
 from tokenroom.memory.kv_cache import request_bytes
 from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.quantization import what_if
-from tokenroom.models.quantization.hypothetical import known_layouts
+from tokenroom.models.quantization.hypothetical import check_layout
 from tokenroom.models.spec import ModelSpec
 from tokenroom.planning.candidates import PER_NODE, candidates
+from tokenroom.planning.choices import check_choices
 from tokenroom.planning.demand import Demand
 from tokenroom.planning.judging import Proposal, judged
 
@@ -32,13 +33,10 @@ def parameters(specs: Sequence[ModelSpec], layouts: Sequence[str] = LAYOUTS) -> 
     A layout is applied to what its method quantises, so scales and what stays as it is count.
 
     Raises:
-        DeploymentError: A layout is unknown.
+        QuantizationError: A layout is unknown.
     """
     for layout in layouts:
-        if layout.lower().replace("-", "_") not in known_layouts():
-            raise DeploymentError(
-                f"the layout is {shown(layout)}; it may be one of {', '.join(known_layouts())}"
-            )
+        check_layout(layout)
     rows: list[tuple[Cell, ...]] = []
     remarks: list[str] = []
     for spec in specs:
@@ -111,7 +109,7 @@ def concurrency(
         engine: The engine.
         on_row: Called after each pair of model and GPU.
     """
-    engine_named(engine)  # refuses one that is not known
+    cache_types(engine)  # refuses an engine or a version that is not known
     rows: list[tuple[Cell, ...]] = []
     remarks: list[str] = []
     for spec in specs:
@@ -172,7 +170,7 @@ def gpus_for_users(
         on_row: Called after each row.
     """
     demands = [demand_of(count) for count in users]
-    engine_named(engine)  # refuses one that is not known
+    check_choices([engine], [])
     rows: list[tuple[Cell, ...]] = []
     for spec in specs:
         for accelerator in accelerators:
@@ -223,7 +221,7 @@ def reference(
         engine: The engine.
         on_row: Called after each pair of model and GPU.
     """
-    engine_named(engine)  # refuses one that is not known
+    cache_types(engine)  # refuses an engine or a version that is not known
     rows: list[tuple[Cell, ...]] = []
     remarks: list[str] = []
     for spec in specs:

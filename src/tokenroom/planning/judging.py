@@ -14,8 +14,9 @@ from typing import Any, Final
 from tokenroom.errors import TokenroomError
 from tokenroom.fitting import FitResult, fit
 from tokenroom.hardware.accelerator import Node
+from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.objectives import LoadLimits, largest_that
-from tokenroom.planning.candidates import PER_NODE, Candidate
+from tokenroom.planning.candidates import PER_NODE, Candidate, least_gpus
 from tokenroom.planning.demand import Demand
 from tokenroom.serving_speed import MAX_CONCURRENCY, ServingSpeed, speed_of
 
@@ -102,6 +103,15 @@ def judged(
     """
     if budget_usd_per_hour is not None and usd_per_gpu_hour is None:
         return Rejection(candidate=candidate, reason="unpriced")
+    needed = least_gpus(candidate.spec, candidate.accelerator)
+    if needed > candidate.gpus:
+        weights_bytes = checkpoint_weights(candidate.spec).total_bytes
+        return Rejection(
+            candidate=candidate,
+            reason="weights",
+            values={"weights_bytes": weights_bytes, "gpus": needed, "most": candidate.gpus},
+            nearest=needed / candidate.gpus,
+        )
     most = largest_load(candidate, demand)
     if isinstance(most, Rejection):
         return most
@@ -189,8 +199,6 @@ def proposed(
     each = demand.served(most)
     replicas = max(replicas, math.ceil(demand.amount / each - 1e-9))
     values = {"replicas": replicas, "gpus": replicas * candidate.gpus}
-    if replicas > MOST_REPLICAS:
-        return Rejection(candidate=candidate, reason="replicas", values=values, nearest=replicas)
     if most_gpus is not None and values["gpus"] > most_gpus:
         return Rejection(
             candidate=candidate,
@@ -198,6 +206,8 @@ def proposed(
             values={**values, "most": most_gpus, "served": each * (most_gpus // candidate.gpus)},
             nearest=values["gpus"] / most_gpus,
         )
+    if replicas > MOST_REPLICAS:
+        return Rejection(candidate=candidate, reason="replicas", values=values, nearest=replicas)
     usd = None if usd_per_gpu_hour is None else values["gpus"] * usd_per_gpu_hour
     if budget_usd_per_hour is not None and usd is not None and usd > budget_usd_per_hour:
         return Rejection(

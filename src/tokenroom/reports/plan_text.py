@@ -13,7 +13,7 @@ from tokenroom.planning.verification import statistic_of
 from tokenroom.reports.console import Paragraph, print_trimmed
 from tokenroom.reports.messages import Language, message, refusal_text
 from tokenroom.reports.speed_text import limiter_text
-from tokenroom.units import format_figure, format_seconds
+from tokenroom.units import format_figure, format_gib, format_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -132,6 +132,8 @@ def reason_text(rejection: Rejection, demand: Demand, language: Language) -> str
     match rejection.reason:
         case "memory":
             values = {"text": refusal_text(values["refusal"], language)}  # type: ignore[arg-type]
+        case "weights":
+            values["weights_bytes"] = format_gib(_number(values["weights_bytes"]))
         case "ttft" | "tpot":
             values = {
                 "alone": format_seconds(_number(values["alone_seconds"])),

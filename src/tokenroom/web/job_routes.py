@@ -50,7 +50,9 @@ async def begun(server: Server, kind: str, question: BaseModel) -> Response:
 
     Raises:
         HTTPException: As many wait as may.
+        RefusedQuestionError: It can be refused before any work.
     """
+    await server.questioner.check(kind, question.model_dump())
     most = server.settings.max_queued_jobs
     job = await asyncio.to_thread(server.store.add, kind, question.model_dump(), most=most)
     if job is None:

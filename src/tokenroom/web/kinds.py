@@ -7,7 +7,14 @@ from typing import Any, Final
 
 from tokenroom.web.answers import answer_fit, answer_speed, answer_sweep, answer_validate
 from tokenroom.web.explaining import answer_explain
-from tokenroom.web.planning import answer_plan, answer_pools, answer_recipe, answer_table
+from tokenroom.web.planning import (
+    answer_plan,
+    answer_pools,
+    answer_recipe,
+    answer_table,
+    check_plan,
+    check_pools,
+)
 from tokenroom.web.reading import answer_read
 from tokenroom.web.simulating import answer_simulate
 
@@ -25,3 +32,6 @@ ANSWERS: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
     "read": answer_read,
 }
 """Each takes a question and what finds models; those of jobs also take ``on_progress``."""
+
+CHECKS: Final[Mapping[str, Callable[..., None]]] = {"plan": check_plan, "pools": check_pools}
+"""What refuses questions of jobs at once, of kinds whose answers may be refused before any work."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenroom.errors import TokenroomError
+from tokenroom.errors import TokenroomError, called
 from tokenroom.fitting import fit
 from tokenroom.hardware.catalogue import find_accelerator, load_catalogue
 from tokenroom.planning.search import Progress
@@ -18,15 +19,41 @@ if TYPE_CHECKING:
     from tokenroom.hardware.accelerator import Accelerator
     from tokenroom.planning.candidates import Candidate
     from tokenroom.planning.demand import Demand
-    from tokenroom.planning.search import Plan
-    from tokenroom.web.questions import PlanQuestion, PoolsQuestion, RecipeQuestion, TableQuestion
+    from tokenroom.planning.search import Plan, Search
+    from tokenroom.serving.metrics import LatencyLimits
+    from tokenroom.serving.served_deployment import ServedDeployment
+    from tokenroom.web.questions import (
+        DeploymentQuestion,
+        PlanQuestion,
+        PoolsQuestion,
+        RecipeQuestion,
+        TableQuestion,
+    )
 
 MAX_CANDIDATES: Final = 4_000
 MAX_CELLS: Final = 400
 _DRAWS: Final = 5_000
 _TOLD_EVERY_SECONDS: Final = 0.25
 _ANSWERED_EVERY_SECONDS: Final = 2.0
-_LOAD: Final = {"users", "concurrency", "rate"}
+_LOADS: Final = ("users", "concurrency", "rate")
+_ASKED_AS: Final = {
+    "longest_tokens": "context",
+    "requests_per_second": "rate",
+    "think_seconds": "think_time",
+}
+"""What the library calls fields of a plan, with what a question calls them."""
+
+_DEPLOYMENT: Final = {
+    "tensor_parallel_size": "tp",
+    "pipeline_parallel_size": "pp",
+    "data_parallel_size": "dp",
+    "kv_cache_dtype": "kv",
+    "gpu_memory_utilization": "util",
+    "mem_fraction_static": "util",
+    "free_gpu_memory_fraction": "util",
+    "max_model_len": "context",
+}
+"""The same of a deployment."""
 
 
 def answer_plan(
@@ -39,26 +66,44 @@ def answer_plan(
     Raises:
         TokenroomError: Something is unknown or out of range, or too much is to be tried.
     """
+
+    candidates, search = _search(question, find)
+    tell = _Teller(on_progress, len(candidates), question.top)
+    for step in search.steps():
+        tell(step, lambda: _plan_answer(search.plan(), question))
+    return _plan_answer(search.plan(), question)
+
+
+def check_plan(question: PlanQuestion, find: ModelFinder) -> None:
+    """Refuse what :func:`answer_plan` would refuse before it judges anything.
+
+    Raises:
+        TokenroomError: Something is unknown or out of range, or too much is to be tried.
+    """
+    _search(question, find)
+
+
+def _search(question: PlanQuestion, find: ModelFinder) -> tuple[list[Candidate], Search]:
+    """What is to be tried, and the search that tries it."""
     from tokenroom.planning.prices import prices_by_key
     from tokenroom.planning.search import Search
 
     gpus = _gpus(question)
+    with called(_ASKED_AS | ({} if question.users else {"users": "concurrency"})):
+        demand = _demand(question)
+    inventory = _inventory(question)
     found = _candidates(question, gpus, find)
-    search = Search(
+    return found, Search(
         found,
-        _demand(question),
+        demand,
         prices=prices_by_key(
             ((name, find_accelerator(name), usd) for name, usd in question.prices.items()), gpus
         ),
-        inventory=_inventory(question),
+        inventory=inventory,
         budget_usd_per_hour=question.budget,
         wanted=question.top,
         seed=question.seed,
     )
-    tell = _Teller(on_progress, len(found), question.top)
-    for step in search.steps():
-        tell(step, lambda: _plan_answer(search.plan(), question))
-    return _plan_answer(search.plan(), question)
 
 
 def _plan_answer(plan: Plan, question: PlanQuestion) -> dict[str, Any]:
@@ -142,8 +187,10 @@ def answer_recipe(question: RecipeQuestion, find: ModelFinder) -> dict[str, Any]
     length = length_for(p95)
     arguments["context"] = length if own is None else min(length, own)
     wanted = None if question.tpot is None else parse_seconds(question.tpot, "tpot")
+    with _asked_as(question):
+        fitted = fit(**arguments)
     found = recipe(
-        fit(**arguments),
+        fitted,
         p95_tokens=p95,
         input_tokens=prompt,
         output_tokens=output,
@@ -164,21 +211,9 @@ def answer_pools(
     from tokenroom.execution.inline import Inline
     from tokenroom.execution.tasks import Outcome
     from tokenroom.reports.splitting_text import splitting_json
-    from tokenroom.serving.metrics import LatencyLimits
-    from tokenroom.serving.served_deployment import ServedDeployment
-    from tokenroom.serving.workloads.grammar import parse_workload
     from tokenroom.serving.workloads.source import DrawnSource, Part
 
-    limits = LatencyLimits(
-        ttft_seconds=None if question.ttft is None else parse_seconds(question.ttft, "ttft"),
-        tpot_seconds=None if question.tpot is None else parse_seconds(question.tpot, "tpot"),
-    )
-    parse_workload(question.workload, allow_files=False)
-    server = ServedDeployment(fit=fit(**deployment_arguments(question, find)))
-    if server.refused is not None:
-        raise TokenroomError(
-            "the deployment of one server does not start; POST /v1/fit says what would fit"
-        )
+    limits, server = _served(question, find)
     done, runs = 0, most_runs(question.draws)
 
     def hear(_: Outcome) -> None:
@@ -198,6 +233,36 @@ def answer_pools(
         on_outcome=hear,
     )
     return splitting_json(found, Language(question.language))
+
+
+def check_pools(question: PoolsQuestion, find: ModelFinder) -> None:
+    """Refuse what :func:`answer_pools` would refuse before it simulates anything.
+
+    Raises:
+        TokenroomError: Something is unknown, out of range or refused.
+    """
+    _served(question, find)
+
+
+def _served(question: PoolsQuestion, find: ModelFinder) -> tuple[LatencyLimits, ServedDeployment]:
+    """What is promised, and one of the servers."""
+    from tokenroom.serving.metrics import LatencyLimits
+    from tokenroom.serving.served_deployment import ServedDeployment
+    from tokenroom.serving.workloads.grammar import parse_workload
+
+    limits = LatencyLimits(
+        ttft_seconds=None if question.ttft is None else parse_seconds(question.ttft, "ttft"),
+        tpot_seconds=None if question.tpot is None else parse_seconds(question.tpot, "tpot"),
+    )
+    with called({"the workload": "workload"}):
+        parse_workload(question.workload, allow_files=False)
+    with _asked_as(question):
+        server = ServedDeployment(fit=fit(**deployment_arguments(question, find)))
+    if server.refused is not None:
+        raise TokenroomError(
+            "the deployment of one server does not start; POST /v1/fit says what would fit"
+        )
+    return limits, server
 
 
 def answer_table(
@@ -264,6 +329,8 @@ def answer_table(
 
 def _gpus(question: PlanQuestion) -> list[Accelerator]:
     """Kinds of GPU to choose from, each once."""
+    if question.have and question.gpus_from:
+        raise TokenroomError("have and gpus_from both say which GPUs; give one of them")
     names = question.have or question.gpus_from
     if not names:
         return list(load_catalogue())
@@ -276,17 +343,22 @@ def _candidates(
 ) -> list[Candidate]:
     from itertools import islice
 
+    from tokenroom.models.quantization.hypothetical import check_layout
     from tokenroom.planning.candidates import candidates, in_each_layout
+    from tokenroom.planning.choices import check_choices, largest_tried
 
-    specs = [find(name) for name in in_each_layout(question.models, question.weights or [])]
-    found = candidates(
-        specs,
-        gpus,
-        engines=question.engines,
-        kv_types=[None if kv == "auto" else kv for kv in question.kv],
-        most_gpus=question.max_gpus,
-    )
+    engines = list(dict.fromkeys(question.engines))
+    kv_types = [None if kv == "auto" else kv for kv in dict.fromkeys(question.kv)]
+    check_choices(engines, kv_types)
+    layouts = list(dict.fromkeys(question.weights))
+    with called({"the layout": "weights"}):
+        for layout in layouts:
+            check_layout(layout)
+    specs = [find(name) for name in in_each_layout(dict.fromkeys(question.models), layouts)]
+    most = question.max_gpus
+    found = candidates(specs, gpus, engines=engines, kv_types=kv_types, most_gpus=most)
     tried = list(islice(found, MAX_CANDIDATES + 1))
+    tried = tried or largest_tried(specs, gpus, engines=engines, most_gpus=most)
     if len(tried) > MAX_CANDIDATES:
         raise TokenroomError(
             f"more than {MAX_CANDIDATES:,} deployments would be tried; name fewer models, "
@@ -298,7 +370,11 @@ def _candidates(
 def _inventory(question: PlanQuestion) -> dict[str, int] | None:
     if not question.have:
         return None
-    return {find_accelerator(name).key: count for name, count in question.have.items()}
+    found: dict[str, int] = {}
+    for name, count in question.have.items():
+        key = find_accelerator(name).key
+        found[key] = found.get(key, 0) + count
+    return found
 
 
 def _demand(question: PlanQuestion) -> Demand:
@@ -306,6 +382,16 @@ def _demand(question: PlanQuestion) -> Demand:
     from tokenroom.planning.demand import Demand
     from tokenroom.planning.lengths import of_texts
 
+    given = [name for name in _LOADS if getattr(question, name) is not None]
+    if len(given) != 1:
+        raise TokenroomError(
+            f"the load is given by {' and '.join(given) or 'nothing'}; give one of "
+            f"{', '.join(_LOADS)}"
+        )
+    if question.think_time is not None and question.users is None:
+        raise TokenroomError("think_time belongs to users; leave it out of concurrency and rate")
+    if question.ttft is None and question.tpot is None:
+        raise TokenroomError("nothing is promised; give ttft, tpot or both")
     lengths = of_texts(str(question.input), str(question.output), allow_files=False)
     context = None if question.context is None else _tokens(question.context, "context")
     return Demand(
@@ -349,6 +435,12 @@ def _table_demand(question: TableQuestion, users: int) -> Demand:
         if question.think_time is None
         else parse_seconds(question.think_time, "think_time"),
     )
+
+
+def _asked_as(question: DeploymentQuestion) -> AbstractContextManager[None]:
+    """Have errors name the fields of a question that hold a deployment's settings."""
+    held = {name: own for name, own in _DEPLOYMENT.items() if getattr(question, own) is not None}
+    return called(held)
 
 
 def _tokens(value: int | str, field: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -12,11 +13,11 @@ from tokenroom.errors import TokenroomError
 from tokenroom.reports.messages import Language
 from tokenroom.reports.refusal_messages import refusal_in
 from tokenroom.web.answers import ModelFinder
-from tokenroom.web.kinds import ANSWERS
+from tokenroom.web.kinds import ANSWERS, CHECKS
 from tokenroom.web.questions import DeploymentQuestion, FitQuestion, SpeedQuestion
 from tokenroom.web.server_settings import ServerSettings
 from tokenroom.web.worker_pool import PoolLostError, WorkerLostError
-from tokenroom.web.workers import RefusedQuestionError, answer, new_workers
+from tokenroom.web.workers import RefusedQuestionError, answer, check, new_workers
 
 _REMEMBERED_BYTES: Final = 32 * 2**20
 _MOST_WAITING: Final = 64
@@ -96,6 +97,20 @@ class Questioner:
             RefusedQuestionError: The library refuses the question, or it takes too long.
             BusyError: Too many questions wait.
         """
+        found: bytes = await self._work(answer, kind, question)
+        return found
+
+    async def check(self, kind: str, question: dict[str, Any]) -> None:
+        """Refuse a question of a job that can be refused before any work.
+
+        Raises:
+            RefusedQuestionError: The library refuses it, or looking it up takes too long.
+            BusyError: Too many questions wait.
+        """
+        if kind in CHECKS:
+            await self._work(check, kind, question)
+
+    async def _work(self, function: Callable[..., Any], kind: str, question: dict[str, Any]) -> Any:
         if self._waiting >= _MOST_WAITING:
             raise BusyError
         self._waiting += 1
@@ -103,10 +118,9 @@ class Questioner:
         try:
             for _ in range(_TRIES):
                 with suppress(PoolLostError):
-                    found: bytes = await self._workers.run(
-                        answer, kind, question, self.settings.allow_hub, timeout=limit
+                    return await self._workers.run(
+                        function, kind, question, self.settings.allow_hub, timeout=limit
                     )
-                    return found
             raise BusyError
         except TimeoutError:
             raise RefusedQuestionError(

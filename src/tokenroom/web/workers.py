@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from tokenroom.errors import TokenroomError
 from tokenroom.web.answers import ModelFinder
 from tokenroom.web.jobs import JobStore
-from tokenroom.web.kinds import ANSWERS
+from tokenroom.web.kinds import ANSWERS, CHECKS
 from tokenroom.web.messages import invalid_sentence, told
 from tokenroom.web.questions import FORMS
 from tokenroom.web.worker_pool import Workers
@@ -52,6 +52,18 @@ def answer(kind: str, question: dict[str, Any], allow_hub: bool) -> bytes:
         RefusedQuestionError: The library refuses it; plain, so that it crosses processes.
     """
     return _answer(kind, question, allow_hub)
+
+
+def check(kind: str, question: dict[str, Any], allow_hub: bool) -> None:
+    """Refuse a question of a job that can be refused before any work.
+
+    Raises:
+        RefusedQuestionError: The library refuses it.
+    """
+    try:
+        CHECKS[kind](FORMS[kind].model_validate(question), _finder(allow_hub))
+    except TokenroomError as error:
+        raise RefusedQuestionError(told(question, error)) from None
 
 
 def run_job(kind: str, question: dict[str, Any], allow_hub: bool, job: str, database: Path) -> str:

@@ -144,7 +144,7 @@ _NOT_HERE: Final[Mapping[str, str]] = {
     "dtype": "the types are those of the GGUF file; give --weights",
     "usage": "give program",
 }
-_CACHE_SPELLINGS: Final[Mapping[str, str]] = {
+CACHE_SPELLINGS: Final[Mapping[str, str]] = {
     **{"fp16": "f16", "float16": "f16", "bfloat16": "bf16", "fp32": "f32", "auto": "f16"},
     **{"int8": "q8_0", "q8": "q8_0", "int4": "q4_0", "q4": "q4_0"},
 }
@@ -168,7 +168,7 @@ def changed(base: LlamaCppSettings | None, changes: Mapping[str, Any]) -> LlamaC
         given["gpus"] = odd[0] if odd else max(sizes)
     if "kv_cache_dtype" in given:
         kind = given.pop("kv_cache_dtype")
-        kind = _CACHE_SPELLINGS.get(kind.lower(), kind) if isinstance(kind, str) else kind
+        kind = CACHE_SPELLINGS.get(kind.lower(), kind) if isinstance(kind, str) else kind
         given |= {"type_k": kind, "type_v": kind}
     layers = given.get("n_gpu_layers")
     if isinstance(layers, str):

@@ -54,6 +54,18 @@ def known_layouts() -> tuple[str, ...]:
     return tuple(sorted({*_PLAIN, *_LAYOUTS, *MIXES}))
 
 
+def check_layout(name: str) -> None:
+    """Refuse a layout that :func:`what_if` does not take.
+
+    Raises:
+        QuantizationError: The name is not known.
+    """
+    if name.lower().replace("-", "_") not in known_layouts():
+        raise QuantizationError(
+            f"the layout is {shown(name)}; it may be one of {', '.join(known_layouts())}"
+        )
+
+
 def dequantized(spec: ModelSpec) -> ModelSpec:
     """``spec`` before its checkpoint was quantised: plain weights and cache, no header sizes."""
     plain = map_weights(
