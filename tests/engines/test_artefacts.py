@@ -73,3 +73,29 @@ def test_amd_gpus_are_given_as_devices() -> None:
     assert written is not None
     assert "--device /dev/kfd" in written.docker_text
     assert "amd.com/gpu" in written.kubernetes_text()
+
+
+def test_the_token_of_gated_models_is_a_secret() -> None:
+    result = fit("llama-3.1-8b", "h100")
+    assert result.launch is not None
+    written = container(result.deployment, result.launch)
+    assert written is not None
+    deployment, _ = yaml.safe_load_all(written.kubernetes_text())
+    (variable,) = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert variable["name"] == "HF_TOKEN"
+    assert variable["valueFrom"]["secretKeyRef"]["optional"] is True
+    assert "-e HF_TOKEN " in written.docker_text
+
+
+def test_names_of_several_deployments_differ() -> None:
+    result = fit("llama-3.1-8b", "h100")
+    assert result.launch is not None
+    names = set()
+    for label in ("1-h100-sxm-80gb", "2-h100-sxm-80gb"):
+        written = container(result.deployment, result.launch, label=label)
+        assert written is not None
+        documents = list(yaml.safe_load_all(written.kubernetes_text()))
+        names |= {document["metadata"]["name"] for document in documents}
+        assert written.name.endswith(label)
+        assert len(written.name) <= 50
+    assert len(names) == 2

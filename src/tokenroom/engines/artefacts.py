@@ -16,6 +16,13 @@ from typing import Any, Final
 from tokenroom.engines.launch import LaunchCommand
 from tokenroom.engines.policy import Deployment
 
+_TOKEN: Final = "HF_TOKEN"
+"""What the Hub's client reads, and engines with it, to be let at gated models."""
+
+_TOKEN_SECRET: Final = {"name": "hf-token-secret", "key": "token", "optional": True}
+"""The Secret of vLLM's own guide (docs.vllm.ai/en/stable/deployment/k8s); without it a model that is
+not gated starts all the same."""
+
 _FILES_AT: Final = "/config"
 _CACHE_AT: Final = "/root/.cache/huggingface"
 _NAME: Final = re.compile(r"[^a-z0-9]+")
@@ -72,11 +79,13 @@ class Container:
         deployment: What is deployed.
         launch: What starts it.
         image: The image that is run.
+        label: What tells it from other deployments of the model, in names of Kubernetes.
     """
 
     deployment: Deployment
     launch: LaunchCommand
     image: _Image = field(repr=False)
+    label: str = ""
 
     @property
     def image_name(self) -> str:
@@ -101,6 +110,8 @@ class Container:
         words += ["-p", f"{self.image.port}:{self.image.port}"]
         for name, value in self.launch.environment.items():
             words += ["-e", f"{name}={value}"]
+        if self._is_fetched:
+            words += ["-e", _TOKEN]  # as the shell has it; nothing where it has none
         program, *rest = self._words
         words += ["--entrypoint", program]
         mounts = f' -v "$HOME/.cache/huggingface:{_CACHE_AT}"'
@@ -151,10 +162,13 @@ class Container:
             },
             "volumeMounts": mounts,
         }
-        if self.launch.environment:
-            container["env"] = [
-                {"name": key, "value": value} for key, value in self.launch.environment.items()
-            ]
+        variables: list[dict[str, Any]] = [
+            {"name": key, "value": value} for key, value in self.launch.environment.items()
+        ]
+        if self._is_fetched:
+            variables.append({"name": _TOKEN, "valueFrom": {"secretKeyRef": dict(_TOKEN_SECRET)}})
+        if variables:
+            container["env"] = variables
         documents: list[dict[str, Any]] = []
         if self.launch.files:
             documents.append(
@@ -207,14 +221,22 @@ class Container:
 
     @property
     def name(self) -> str:
-        """A name that Kubernetes takes, from the model's."""
+        """A name that Kubernetes takes, from the model's and the label."""
+        label = _NAME.sub("-", self.label.lower()).strip("-")
         bare = self.deployment.spec.name.rsplit("/", 1)[-1].lower()
-        return _NAME.sub("-", bare)[:_MOST_NAME].strip("-") or "model"
+        room = _MOST_NAME - len(label) - 1 if label else _MOST_NAME
+        bare = _NAME.sub("-", bare)[:room].strip("-") or "model"
+        return f"{bare}-{label}" if label else bare
 
     @property
     def _reads_gguf(self) -> bool:
         """Whether the model is a file that lies beside the command."""
         return any(word.endswith(".gguf") for word in self.launch.arguments)
+
+    @property
+    def _is_fetched(self) -> bool:
+        """Whether the engine fetches the model from the Hub."""
+        return self.deployment.spec.path is None and not self._reads_gguf
 
     @property
     def _vendor(self) -> str:
@@ -233,8 +255,13 @@ class Container:
         return ("--host", "0.0.0.0", "--port", str(self.image.port))
 
 
-def container(deployment: Deployment, launch: LaunchCommand) -> Container | None:
+def container(deployment: Deployment, launch: LaunchCommand, label: str = "") -> Container | None:
     """A deployment as a container.
+
+    Args:
+        deployment: What is deployed.
+        launch: What starts it.
+        label: What tells it from other deployments of the model, in names of Kubernetes.
 
     None where its engine publishes no image for the vendor of its GPUs, or where it takes more
     than one host.
@@ -243,4 +270,4 @@ def container(deployment: Deployment, launch: LaunchCommand) -> Container | None
     image = _IMAGES.get((deployment.engine, node.accelerator.vendor))
     if image is None or node.count > node.per_node:
         return None
-    return Container(deployment=deployment, launch=launch, image=image)
+    return Container(deployment=deployment, launch=launch, image=image, label=label)

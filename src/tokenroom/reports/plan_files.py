@@ -23,7 +23,7 @@ def artefacts(option: Option, number: int) -> Iterator[tuple[str, str]]:
         return
     stem = f"{number}-{option.proposal.candidate.accelerator.key}"
     yield f"{stem}.sh", f"{launch.shell_text}\n"
-    wrapped = container(fitted.deployment, launch)
+    wrapped = container(fitted.deployment, launch, label=stem)
     if wrapped is not None:
         yield f"{stem}.docker.sh", f"{wrapped.docker_text}\n"
         yield f"{stem}.k8s.yaml", wrapped.kubernetes_text(option.proposal.replicas)

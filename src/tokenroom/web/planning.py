@@ -66,7 +66,6 @@ def answer_plan(
     Raises:
         TokenroomError: Something is unknown or out of range, or too much is to be tried.
     """
-
     candidates, search = _search(question, find)
     tell = _Teller(on_progress, len(candidates), question.top)
     for step in search.steps():
