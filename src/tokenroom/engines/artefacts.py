@@ -20,8 +20,8 @@ _TOKEN: Final = "HF_TOKEN"
 """What the Hub's client reads, and engines with it, to be let at gated models."""
 
 _TOKEN_SECRET: Final = {"name": "hf-token-secret", "key": "token", "optional": True}
-"""The Secret of vLLM's own guide (docs.vllm.ai/en/stable/deployment/k8s); without it a model that is
-not gated starts all the same."""
+"""The Secret of vLLM's own guide (docs.vllm.ai/en/stable/deployment/k8s); a model that is not
+gated starts without it."""
 
 _FILES_AT: Final = "/config"
 _CACHE_AT: Final = "/root/.cache/huggingface"
@@ -236,7 +236,7 @@ class Container:
     @property
     def _is_fetched(self) -> bool:
         """Whether the engine fetches the model from the Hub."""
-        return self.deployment.spec.path is None and not self._reads_gguf
+        return not self.deployment.spec.path and not self._reads_gguf
 
     @property
     def _vendor(self) -> str:

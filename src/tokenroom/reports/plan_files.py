@@ -10,6 +10,11 @@ from tokenroom.errors import TokenroomError
 from tokenroom.planning.search import Option, Plan
 
 
+def stem_of(option: Option, number: int) -> str:
+    """What tells a plan from the others, by its place."""
+    return f"{number}-{option.proposal.candidate.accelerator.key}"
+
+
 def artefacts(option: Option, number: int) -> Iterator[tuple[str, str]]:
     """Names and texts of the files of one plan.
 
@@ -21,7 +26,7 @@ def artefacts(option: Option, number: int) -> Iterator[tuple[str, str]]:
     launch = fitted.launch
     if launch is None:
         return
-    stem = f"{number}-{option.proposal.candidate.accelerator.key}"
+    stem = stem_of(option, number)
     yield f"{stem}.sh", f"{launch.shell_text}\n"
     wrapped = container(fitted.deployment, launch, label=stem)
     if wrapped is not None:

@@ -17,6 +17,7 @@ from tokenroom.planning.demand import Demand
 from tokenroom.planning.judging import Proposal, Rejection
 from tokenroom.planning.search import Option, Plan
 from tokenroom.reports.messages import Language
+from tokenroom.reports.plan_files import stem_of
 from tokenroom.reports.plan_text import deployment_text, option_lines, reason_text
 
 SCHEMA_VERSION: Final = "1.0"
@@ -30,7 +31,10 @@ def plan_json(plan: Plan, language: Language) -> dict[str, Any]:
         "complete": plan.complete,
         "candidates": len(plan.candidates),
         "judged": plan.judged,
-        "plans": [_option(option, plan.demand, language) for option in plan.options],
+        "plans": [
+            _option(option, number, plan.demand, language)
+            for number, option in enumerate(plan.options, start=1)
+        ],
         "untried": [_proposal(proposal, language) for proposal in plan.untried],
         "rejected": [_rejection(found, plan.demand, language) for found in plan.rejections],
     }
@@ -92,11 +96,15 @@ def _proposal(proposal: Proposal, language: Language) -> dict[str, Any]:
     }
 
 
-def _option(option: Option, demand: Demand, language: Language) -> dict[str, Any]:
+def _option(option: Option, number: int, demand: Demand, language: Language) -> dict[str, Any]:
     proposal, seen = option.proposal, option.verification
     metrics = seen.simulation.metrics
     launch = proposal.fit.launch
-    wrapped = None if launch is None else container(proposal.fit.deployment, launch)
+    wrapped = (
+        None
+        if launch is None
+        else container(proposal.fit.deployment, launch, label=stem_of(option, number))
+    )
     return {
         **_proposal(proposal, language),
         "simulated": {
