@@ -29,6 +29,7 @@ LADDER = (
     {"lookup"},
     {"validation"},
     {"diagnosis"},
+    {"watching"},
     {"reports"},
     {"web"},
     {"cli"},

@@ -77,6 +77,10 @@ class ExecutionError(TokenroomError):
     """The workers that were asked for cannot be had."""
 
 
+class WatchError(TokenroomError):
+    """Something that cannot be watched, or a recording that cannot be replayed."""
+
+
 _SAYS: Final = r"(?= (?:is|are|has|holds|names|needs|belongs)\b)"
 
 _SHOWN_CHARACTERS: Final = 80

@@ -68,6 +68,14 @@ COMMANDS: Final = {
         "tokenroom.cli.explain",
         "Why a server ran out of memory, what speaks for it, and what helps.",
     ),
+    "watch": (
+        "tokenroom.cli.watch",
+        "What servers and GPUs hold now, beside what was predicted.",
+    ),
+    "replay": (
+        "tokenroom.cli.replay",
+        "What tokenroom watch --record FILE has seen, at any speed.",
+    ),
     "calibrate": (
         "tokenroom.cli.calibrate",
         "Fit the model of speed to this machine's own benchmarks.",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +14,9 @@ from tokenroom.cli.options import Quantity, language_option
 from tokenroom.errors import CommandLineError
 from tokenroom.reports.messages import Language, message
 from tokenroom.units import parse_count
+
+if TYPE_CHECKING:
+    from tokenroom.watching.watcher import Watcher
 
 _PORT = Quantity("INTEGER", partial(parse_count, least=0, most=65535))
 _WORKERS = Quantity("INTEGER", partial(parse_count, least=1, most=64))
@@ -46,12 +51,30 @@ _QUEUED = Quantity("INTEGER", partial(parse_count, least=0, most=10_000))
     type=click.Path(path_type=Path, dir_okay=False),
     help="SQLite file of jobs; in the user's state folder by default.",
 )
+@click.option(
+    "--watch",
+    "watch_urls",
+    multiple=True,
+    metavar="URL",
+    help="A server to watch for the live view, as http://127.0.0.1:8000; may be repeated.",
+)
+@click.option(
+    "--watch-as",
+    "watch_commands",
+    multiple=True,
+    metavar="COMMAND",
+    help="What started it, as 'vllm serve MODEL ...'; once for all, or once for each.",
+)
+@click.option("--watch-gpu", help="The GPU it runs on, as h100; this machine's by default.")
 @language_option
 def command(
     host: str,
     port: int,
     open_page: bool,
     allowed_hosts: tuple[str, ...],
+    watch_urls: tuple[str, ...],
+    watch_commands: tuple[str, ...],
+    watch_gpu: str | None,
     language: Language,
     **options: Any,
 ) -> int:
@@ -59,6 +82,10 @@ def command(
 
     It serves until interrupted, and works without a network.
     """
+    if (watch_commands or watch_gpu is not None) and not watch_urls:
+        raise CommandLineError(
+            "--watch-as and --watch-gpu are about a server; name it with --watch"
+        )
     try:
         from tokenroom.web.app import PAGE
         from tokenroom.web.server_settings import ServerSettings
@@ -72,7 +99,13 @@ def command(
         click.echo(message("serve.no_page", language), err=True)
     given = {name: value for name, value in options.items() if value is not None}
     serve(
-        ServerSettings(hosts=(host, *allowed_hosts), **given),
+        ServerSettings(
+            hosts=(host, *allowed_hosts),
+            watcher=_watcher(
+                watch_urls, watch_commands, watch_gpu, offline=not options["allow_hub"]
+            ),
+            **given,
+        ),
         host=host,
         port=port,
         on_ready=lambda address: click.echo(
@@ -81,3 +114,20 @@ def command(
         open_page=open_page and has_page,
     )
     return 0
+
+
+def _watcher(
+    urls: tuple[str, ...], commands: tuple[str, ...], gpu: str | None, *, offline: bool
+) -> Callable[[], Watcher] | None:
+    """What makes the watcher of the live view; None where nothing is to be watched."""
+    if not urls:
+        return None
+    from tokenroom.cli.watched_servers import described_by, watched
+    from tokenroom.watching.endpoint_watch import LookSettings
+    from tokenroom.watching.requirements import check_requirements
+    from tokenroom.watching.watcher import Watcher, WatchSettings
+
+    check_requirements()
+    servers = watched(urls, commands, described_by(gpu, offline=offline))
+    settings = WatchSettings(look=LookSettings(api_key=os.environ.get("TOKENROOM_WATCH_KEY")))
+    return lambda: Watcher(servers, settings)

@@ -28,6 +28,7 @@ from tokenroom.reports.serve_messages import SERVE_MESSAGES
 from tokenroom.reports.simulation_messages import SIMULATION_MESSAGES
 from tokenroom.reports.speed_messages import SPEED_MESSAGES
 from tokenroom.reports.validation_messages import VALIDATION_MESSAGES
+from tokenroom.reports.watch_messages import WATCH_MESSAGES
 from tokenroom.reports.workload_messages import WORKLOAD_MESSAGES
 from tokenroom.units import GIB, format_bytes, format_gib
 
@@ -75,6 +76,7 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     **DEVICE_MESSAGES,
     **DIAGNOSIS_MESSAGES,
     **VALIDATION_MESSAGES,
+    **WATCH_MESSAGES,
     **WORKLOAD_MESSAGES,
     **ENGINE_MESSAGES,
     # key: (English, Chinese)

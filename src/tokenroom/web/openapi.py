@@ -16,6 +16,7 @@ from tokenroom.reports import (
     simulation_json,
     speed_json,
     validation_json,
+    watch_json,
 )
 from tokenroom.reports.lookup_text import schema_text
 
@@ -86,6 +87,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         "/v1/validate": _component(schemas, "Validation", validation_json.schema_text()),
         "/v1/explain": _component(schemas, "Diagnosis", diagnosis_text.schema_text()),
         "/v1/recipe": _component(schemas, "Recipe", schema_text("recipe")),
+        "/v1/watch": _component(schemas, "Watch", watch_json.schema_text()),
         "/v1/tables": _component(schemas, "Table", schema_text("table")),
     }
     of_jobs = [answers[f"/v1/{kind}"] for kind in ("sweep", "speed", "validate", "tables")]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel
 
+from tokenroom.reports.messages import Language
 from tokenroom.web import catalogues
 from tokenroom.web.answer_forms import Accuracy, Engines, Gpus, Models, Read, Workloads
 from tokenroom.web.job_routes import begun
@@ -131,6 +132,19 @@ async def explain(question: ExplainQuestion, server: OfServer) -> Response:
 async def read(question: ReadQuestion, server: OfServer) -> Response:
     """``kind`` (``config``, ``command`` or ``log``) and the fields of a question that it fills."""
     return _json(await server.questioner.ask("read", question.model_dump()))
+
+
+@router.get("/watch", summary="What the servers that the operator named hold now")
+async def watch(
+    server: OfServer,
+    since: Annotated[float | None, Query(ge=0, allow_inf_nan=False)] = None,
+    language: Language = Language.ENGLISH,
+) -> Response:
+    """What ``tokenroom watch --json`` prints; with ``since`` also what was seen after it, in short.
+
+    No endpoints and no GPUs where ``tokenroom serve --watch`` named none. Clients cannot name any.
+    """
+    return _json(await asyncio.to_thread(server.watch.text, language, since))
 
 
 @router.get("/models", summary="Models known by name", responses=_answers(Models))

@@ -13,6 +13,7 @@ from tokenroom.web.jobs import JobStore
 from tokenroom.web.questioner import Questioner
 from tokenroom.web.runner import JobRunner
 from tokenroom.web.server_settings import ServerSettings
+from tokenroom.web.watching import LiveWatch
 
 
 class Server:
@@ -29,6 +30,7 @@ class Server:
         self.store = JobStore(settings.database)
         self.runner = JobRunner(self.store, settings)
         self.questioner = Questioner(settings)
+        self.watch = LiveWatch(settings.watcher)
         self._warming: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -36,12 +38,14 @@ class Server:
         self.store.open()
         self.questioner.start()
         self.runner.start()
+        self.watch.start()
         self._warming = asyncio.ensure_future(_warm())
 
     async def stop(self) -> None:
         """End every worker; what was running is queued again at the next start."""
         if self._warming is not None:
             await asyncio.gather(self._warming, return_exceptions=True)
+        await asyncio.to_thread(self.watch.stop)
         await self.runner.stop()
         await self.questioner.stop()
 

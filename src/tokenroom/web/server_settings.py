@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tokenroom.watching.watcher import Watcher
 
 
 def default_database() -> Path:
@@ -31,6 +36,8 @@ class ServerSettings:
         max_body_bytes: Largest body of a request.
         body_seconds: Longest that sending a body may take.
         keep_seconds: How long finished jobs are kept.
+        watcher: Makes what watches servers and GPUs for ``GET /v1/watch``; None where the operator
+            names none. Clients cannot name any.
     """
 
     database: Path = field(default_factory=default_database)
@@ -45,3 +52,4 @@ class ServerSettings:
     max_body_bytes: int = 16 * 2**20
     body_seconds: float = 60.0
     keep_seconds: float = 7 * 86_400.0
+    watcher: Callable[[], Watcher] | None = None

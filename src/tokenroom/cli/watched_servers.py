@@ -1,0 +1,110 @@
+"""Which servers are watched, and what is predicted for each: options of ``watch`` and ``serve``."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tokenroom.cli.deployment_options import SECTIONS
+from tokenroom.cli.question import named_model, question
+from tokenroom.errors import CommandLineError, HardwareError, WatchError, shown
+
+if TYPE_CHECKING:
+    from tokenroom.fitting import FitResult
+    from tokenroom.watching.planned import Hardware, Prediction
+    from tokenroom.watching.watcher import Watched
+
+
+def watched(
+    urls: tuple[str, ...], commands: tuple[str, ...], options: dict[str, Any]
+) -> list[Watched]:
+    """The servers at some addresses, each with who predicts for it.
+
+    Args:
+        urls: Their addresses.
+        commands: What started them: one for all, or one for each.
+        options: Of the deployment, as ``fit`` takes them.
+
+    Raises:
+        TokenroomError: An address, a command or an option cannot be read.
+    """
+    from tokenroom.watching.addresses import parse_addresses
+    from tokenroom.watching.planned import given
+    from tokenroom.watching.watcher import Watched
+
+    addresses = parse_addresses(urls)
+    if commands and len(commands) not in (1, len(addresses)):
+        raise CommandLineError(
+            f"--as is given {len(commands)} times for {len(addresses)} servers; give it once for "
+            f"all, or once for each in their order"
+        )
+    if commands or options.get("from_file") is not None:
+        if not addresses:
+            raise CommandLineError("--as describes a server, and none is given; name its address")
+        texts = commands or ("",)
+        answers = [_described(text, options) for text in texts]
+        answers *= len(addresses) if len(answers) == 1 else 1
+        return [
+            Watched(address=address, prediction=given(answer))
+            for address, answer in zip(addresses, answers, strict=True)
+        ]
+    return [Watched(address=one, prediction=_told(options)) for one in addresses]
+
+
+def described_by(gpu: str | None, *, offline: bool) -> dict[str, Any]:
+    """The options of a deployment of which only these may be given."""
+    names = (name for section in SECTIONS.values() for name in section)
+    return {**dict.fromkeys(names), "gpu": gpu, "offline": offline, "assignments": ()}
+
+
+def _described(text: str, options: dict[str, Any]) -> FitResult:
+    from tokenroom.fitting import fit
+
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise CommandLineError(f"--as is {shown(text)}, and its quotes do not match") from error
+    asked = question(words, options, verb="watch")
+    return fit(asked.model, asked.accelerator, **asked.settings)
+
+
+def _told(options: dict[str, Any]) -> Prediction:
+    from tokenroom.watching.planned import told
+
+    return told(_hardware(options), lambda name: named_model(name, options))
+
+
+def _hardware(options: dict[str, Any]) -> Callable[[], Hardware]:
+    """Finds the GPUs: those that are named, else those of this machine."""
+
+    def find() -> Hardware:
+        from tokenroom.hardware.catalogue import custom_accelerator, load_catalogue
+        from tokenroom.hardware.names import split_count
+        from tokenroom.watching.gpus import GpuReader
+        from tokenroom.watching.planned import Hardware
+
+        catalogue = load_catalogue(options.get("gpu_file"))
+        name, count = options.get("gpu"), options.get("gpus")
+        if options.get("gpu_memory") is not None:
+            base = catalogue.find(name) if name else None
+            gpu = custom_accelerator(
+                options["gpu_memory"], bandwidth=options.get("bandwidth"), base=base
+            )
+            return Hardware(gpu=gpu, gpus=count)
+        if name:
+            return Hardware(gpu=catalogue.find(name), gpus=split_count(name)[0] or count)
+        reader = GpuReader()
+        try:
+            seen = reader.read()
+        finally:
+            reader.close()
+        names = {gpu.name for gpu in seen}
+        if len(names) != 1:
+            raise WatchError("nobody says what GPU the server runs on; name it with --gpu")
+        try:
+            return Hardware(gpu=catalogue.find(names.pop()), gpus=count)
+        except HardwareError as error:
+            raise WatchError(f"{error}; name it with --gpu") from error
+
+    return find

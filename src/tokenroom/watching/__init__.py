@@ -1,0 +1,1 @@
+"""What servers and GPUs hold now, beside what was predicted."""
