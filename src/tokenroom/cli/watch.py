@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokenroom.cli.deployment_options import SECTIONS, check_named, deployment_options
+from tokenroom.cli.deployment_options import SECTIONS, deployment_options
 from tokenroom.cli.options import (
     SECONDS,
     Quantity,
@@ -176,7 +176,6 @@ def command(
         return 0
     if not urls and not gpus_watched:
         raise CommandLineError("nothing is to be watched; name a server, or leave --no-gpus out")
-    check_named(options)
     from tokenroom.cli.watched_servers import watched
     from tokenroom.watching.alerts import AlertSettings
     from tokenroom.watching.endpoint_watch import LookSettings

@@ -83,6 +83,8 @@ def parse_addresses(texts: tuple[str, ...]) -> tuple[Address, ...]:
         WatchError: One is none.
     """
     found = [parse_address(part) for text in texts for part in text.split(",") if part.strip()]
+    if texts and not found:
+        raise _refused(" ".join(texts))
     return tuple({address.url: address for address in found}.values())
 
 
