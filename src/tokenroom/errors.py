@@ -81,8 +81,11 @@ class WatchError(TokenroomError):
     """Something that cannot be watched, or a recording that cannot be replayed."""
 
 
-_SAYS: Final = r"(?= (?:is|are|has|holds|names|needs|belongs)\b)"
+class SnapshotError(TokenroomError):
+    """A memory snapshot cannot be read: damaged, too large, or none."""
 
+
+_SAYS: Final = r"(?= (?:is|are|has|holds|names|needs|belongs)\b)"
 _SHOWN_CHARACTERS: Final = 80
 
 

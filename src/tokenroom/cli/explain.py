@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -54,7 +55,8 @@ def command(
     """Why a server ran out of memory, what speaks for it, and what helps.
 
     LOG is what was printed (- for stdin): vLLM, SGLang, TensorRT-LLM, llama.cpp, Ollama, TGI or
-    transformers; PyTorch errors; nvidia-smi, dmesg, kubectl describe; plain or gzipped. Exit code
+    transformers; PyTorch errors and memory snapshots; nvidia-smi, dmesg, kubectl describe; plain or
+    packed by gzip, bzip2 or xz. Exit code
     0: a cause was found, or nothing is wrong; 1: the log does not tell.
     """
     if json_schema:
@@ -96,19 +98,22 @@ def _explained(
     from tokenroom.diagnosis.explain import explain
     from tokenroom.diagnosis.recovered import Told, recover
     from tokenroom.diagnosis.remedies import remedies
+    from tokenroom.files import check_regular
     from tokenroom.hardware.catalogue import load_catalogue
     from tokenroom.models.hub import HubOptions
     from tokenroom.models.resolve import load_model
-    from tokenroom.validation.reading import open_plain
+    from tokenroom.validation.reading import unpacked
 
     if str(log) == "-":
         if sys.stdin is None:
             raise CommandLineError("standard input is closed; name a file")
-        found = explain(sys.stdin.buffer)
+        stream = io.BufferedReader(cast("Any", sys.stdin.buffer))
+        found = explain(unpacked(stream, "standard input"))
     else:
         try:
-            with open_plain(log) as file:
-                found = explain(file)
+            check_regular(log, what=str(log), error=CommandLineError, streams=True)
+            with log.open("rb") as file:
+                found = explain(unpacked(file, str(log)))
         except OSError as error:
             raise CommandLineError(
                 f"{log} cannot be read: {error.strerror or error}; name a log"

@@ -74,10 +74,13 @@ class Diagnosis:
 
 
 def explain(file: BinaryIO | io.BufferedIOBase) -> Diagnosis:
-    """Diagnose a log of any length.
+    """Diagnose a log of any length, or a memory snapshot of PyTorch.
 
     Args:
         file: Open for reading bytes.
+
+    Raises:
+        SnapshotError: It is a pickle and no memory snapshot.
     """
     report = read_report(file)
     best: dict[CauseName, Finding] = {}

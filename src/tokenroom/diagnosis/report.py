@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections import Counter
+import re
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
+from tokenroom.diagnosis.plain_pickle import begins_a_pickle, read_plain_pickle
 from tokenroom.diagnosis.sightings import (
     ADVICE,
     ENGINE_WORDS,
@@ -17,6 +19,7 @@ from tokenroom.diagnosis.sightings import (
     Sighting,
     is_aside,
 )
+from tokenroom.diagnosis.snapshot import Snapshot, snapshot_of
 from tokenroom.validation.logs.facts import Facts, without_secrets
 from tokenroom.validation.logs.lines import Message, messages_of
 from tokenroom.validation.logs.read import Reading
@@ -25,6 +28,8 @@ _KEPT: Final = 64
 """Sightings of one kind that are kept from the start, and as many from the end."""
 
 _LONGEST: Final = 2_000
+_MOST_OUTLINES: Final = 2_000
+_FIGURES: Final = re.compile(r"\d+")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,6 +43,7 @@ class Report:
         engines: Votes for each engine.
         lines: Lines that were looked at closely.
         reading: What the engine printed of its start.
+        snapshot: What PyTorch held, where the file is a memory snapshot and no log.
     """
 
     sightings: list[Sighting] = field(default_factory=list)
@@ -46,6 +52,7 @@ class Report:
     engines: Counter[str] = field(default_factory=Counter)
     lines: int = 0
     reading: Reading = field(default_factory=Reading)
+    snapshot: Snapshot | None = None
 
     @property
     def facts(self) -> Facts:
@@ -92,30 +99,38 @@ def wanted_words() -> tuple[str, ...]:
 
 
 def read_report(file: BinaryIO | io.BufferedIOBase) -> Report:
-    """Read a log of any length: only lines with a wanted word are looked at."""
-    return report_of(messages_of(file, (*wanted_words(), *Reading().words)))
+    """Read a log of any length, or a memory snapshot; of a log only lines with a wanted word.
+
+    Raises:
+        SnapshotError: It is a pickle and no memory snapshot.
+    """
+    opened = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)  # type: ignore[type-var]
+    if begins_a_pickle(opened.peek(2)[:2]):
+        return Report(snapshot=snapshot_of(read_plain_pickle(opened)))
+    return report_of(messages_of(opened, (*wanted_words(), *Reading().words)))
 
 
 def report_of(messages: Iterable[Message]) -> Report:
     """What messages say."""
     report = Report()
+    outlines = _Outlines()
     kept: dict[str, list[Sighting]] = {}
-    last: dict[str, list[Sighting]] = {}
+    last: dict[str, deque[Sighting]] = {}
     for message in messages:
         text = message.text[:_LONGEST]
         if is_aside(text):
             continue
         report.lines += 1
-        report.reading.feed(message)
+        outline = outlines.of(text)
+        if outline.read or len(message.text) > _LONGEST:
+            report.reading.feed(message)
         for engine, words in ENGINE_WORDS:
-            if any(word in text or word in message.process for word in words):
+            if engine in outline.engines or any(word in message.process for word in words):
                 report.engines[engine] += 1
-        for phase, words in MILESTONES:
-            if any(word in text for word in words) and (
-                not report.phases or report.phases[-1][0] != phase
-            ):
+        for phase in outline.phases:
+            if not report.phases or report.phases[-1][0] != phase:
                 report.phases.append((phase, message.line))
-        for kind in KINDS:
+        for kind in outline.kinds:
             found = _sighted(kind, message, text)
             if found is None:
                 continue
@@ -123,12 +138,65 @@ def report_of(messages: Iterable[Message]) -> Report:
             if len(kept.setdefault(kind.name, [])) < _KEPT:
                 kept[kind.name].append(found)
             else:
-                ring = last.setdefault(kind.name, [])
-                ring.append(found)
-                del ring[:-_KEPT]
+                last.setdefault(kind.name, deque(maxlen=_KEPT)).append(found)
     every = [found for group in (kept, last) for several in group.values() for found in several]
-    report.sightings = sorted(every, key=lambda found: found.line)
+    report.sightings = [
+        found._replace(text=without_secrets(found.text))
+        for found in sorted(every, key=lambda found: found.line)
+    ]
     return report
+
+
+class _Outline(NamedTuple):
+    """What is to be done with a message: all that differ in figures alone are treated alike.
+
+    Attributes:
+        kinds: Kinds that it may be of.
+        engines: Engines whose words are in it.
+        phases: Phases that begin with it.
+        read: Whether a reader of start-up logs wants it.
+    """
+
+    kinds: tuple[Kind, ...]
+    engines: frozenset[str]
+    phases: tuple[str, ...]
+    read: bool
+
+
+class _Outlines:
+    """Outlines by a message's text without its figures, as those are looked at once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Outline] = {}
+        self._read = tuple({_FIGURES.sub("", word) for word in Reading().words})
+        self._kinds = tuple((kind, _bare(kind.words)) for kind in KINDS)
+        self._phases = tuple((phase, _bare(words)) for phase, words in MILESTONES)
+
+    def of(self, text: str) -> _Outline:
+        """The outline of a text."""
+        shape = _FIGURES.sub("", text)
+        found = self._known.get(shape)
+        if found is None:
+            if len(self._known) > _MOST_OUTLINES:
+                self._known.clear()
+            found = self._known[shape] = _Outline(
+                kinds=tuple(
+                    kind for kind, words in self._kinds if any(word in shape for word in words)
+                ),
+                engines=frozenset(
+                    engine for engine, words in ENGINE_WORDS if any(word in text for word in words)
+                ),
+                phases=tuple(
+                    phase for phase, words in self._phases if any(word in shape for word in words)
+                ),
+                read=any(word in shape for word in self._read),
+            )
+        return found
+
+
+def _bare(words: Sequence[str]) -> tuple[str, ...]:
+    """Words without their figures."""
+    return tuple(_FIGURES.sub("", word) for word in words)
 
 
 def _sighted(kind: Kind, message: Message, text: str) -> Sighting | None:
@@ -141,13 +209,8 @@ def _sighted(kind: Kind, message: Message, text: str) -> Sighting | None:
     for pattern in kind.more:
         if (further := pattern.search(text)) is not None:
             values |= dict(_named(further.groupdict()))
-    return Sighting(kind.name, message.line, without_secrets(text.strip()), message.process, values)
+    return Sighting(kind.name, message.line, text.strip(), message.process, values)
 
 
 def _named(groups: dict[str, str | None]) -> Iterator[tuple[str, str]]:
     return ((name, text) for name, text in groups.items() if text is not None)
-
-
-def lines_of(found: Sequence[Sighting]) -> tuple[Sighting, ...]:
-    """Sightings without those of a line that is there already."""
-    return tuple({one.line: one for one in reversed(found)}.values())[::-1]

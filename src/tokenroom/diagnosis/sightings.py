@@ -103,14 +103,6 @@ def _kind(
     )
 
 
-QUOTES: Final = re.compile(
-    # vLLM: entrypoints/logger.py; SGLang: srt/managers/tokenizer_manager.py with --log-requests;
-    # llama.cpp: tools/server with -v; Ollama: runner with OLLAMA_DEBUG
-    r"Received request \S+: ?(?:prompt|params)|Request \S+ details: |Generated response \S+"
-    r"|(?:Receive|Finish): obj=|\blog_server_r: |\bmsg=\"?(?:completion|chat|generate) request\b"
-)
-"""Lines that quote what clients wrote: nothing in them is about the server."""
-
 ADVICE: Final = re.compile(
     r"\b(?:if|in case of|avoid\w*|prevent\w*|risk of|reduc\w+|potential\w*|possible|likely to"
     r"|to fix|(?:may|might|can|could)\s+(?:\w+\s+)?(?:cause|lead|result|run|trigger|get|hit))\b"
@@ -123,9 +115,7 @@ _OUT: Final = re.compile(r"(?:CUDA )?out of memory|(?:[\w.]+\.)?OutOfMemory", re
 
 
 def is_aside(text: str) -> bool:
-    """Whether a line quotes a client, or only warns of running out of memory."""
-    if QUOTES.search(text):
-        return True
+    """Whether a line only warns of running out of memory."""
     found = _OUT.search(text)
     return found is not None and ADVICE.search(text[: found.start()]) is not None
 

@@ -299,6 +299,41 @@ DIAGNOSIS_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "WSL has no pinned memory, so copies to the GPU are slow; nothing failed.",
         "WSL 没有锁页内存，拷贝到 GPU 较慢；并没有失败。",
     ),
+    "explain.reason.snapshot_pieces": (
+        "{asked} were asked for and PyTorch kept {kept} unused, in {pieces} pieces of which the "
+        "largest has {largest}.",
+        "申请 {asked}，而 PyTorch 缓存中有 {kept} 未使用，分为 {pieces} 块，最大一块 {largest}。",
+    ),
+    "explain.reason.snapshot_asked": (
+        "The allocation of {asked} that failed was {where}.",
+        "失败的 {asked} 分配来自 {where}。",
+    ),
+    "explain.reason.snapshot_holds": (
+        "Most is held by {where}: {size}; who asked last was not recorded.",
+        "占用最多的是 {where}：{size}；最后由谁申请没有记录。",
+    ),
+    "explain.reason.snapshot_grows": (
+        "{where} allocated {blocks} blocks, {size}, and none of them was freed.",
+        "{where} 分配了 {blocks} 块（{size}），没有一块被释放。",
+    ),
+    "explain.snapshot": (
+        "GPU {device}: {reserved} reserved in {segments} segments; {allocated} allocated, {unused} "
+        "kept unused, of which {fragmented} outside of its largest block",
+        "GPU {device}：{segments} 个段共保留 {reserved}；已分配 {allocated}，缓存未用 {unused}，"
+        "其中 {fragmented} 不在最大块内",
+    ),
+    "explain.snapshot.calm": (
+        "This memory snapshot records no allocation that failed.",
+        "该显存快照没有记录失败的分配。",
+    ),
+    "explain.snapshot.takers": ("What it is for: {takers}", "用途：{takers}"),
+    "explain.snapshot.sites": ("Who holds most", "占用最多的代码位置"),
+    "explain.taker.weights": ("weights", "权重"),
+    "explain.taker.kv_cache": ("KV cache", "KV 缓存"),
+    "explain.taker.graphs": ("graphs", "CUDA Graph"),
+    "explain.taker.encoder": ("encoder", "编码器"),
+    "explain.taker.activations": ("activations", "激活"),
+    "explain.taker.other": ("other", "其他"),
     # what helps
     "explain.remedy.expandable": (
         "Let PyTorch grow its segments, so that pieces join",

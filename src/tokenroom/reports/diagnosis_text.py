@@ -38,7 +38,9 @@ def print_diagnosis(
         out.print(Paragraph(reason_text(first, language)))
         if (served := found.served_after) is not None:
             out.print(Paragraph(message("explain.served_later", language, line=served)))
-    facts = recovered_text(found, recovered)
+    for line in snapshot_lines(found, language):
+        out.print(Paragraph(line, rest="  "))
+    facts = "" if found.report.snapshot is not None else recovered_text(found, recovered)
     if facts:
         told = message("explain.recovered", language, facts=printable(facts))
         out.print(Paragraph(told, style="dim"))
@@ -61,7 +63,8 @@ def print_diagnosis(
         )
         out.print()
         out.print(Paragraph(message("explain.alternatives", language, causes=causes), style="dim"))
-    if first is not None and recovered.result is None and recovered.missing:
+    told_of_start = found.report.snapshot is None
+    if first is not None and recovered.result is None and recovered.missing and told_of_start:
         told = message("explain.no_ledger", language, reason=printable(recovered.missing))
         out.print(Paragraph(told, style="dim"))
 
@@ -71,6 +74,8 @@ def verdict_text(found: Diagnosis, language: Language) -> str:
     if found.healthy:
         return message("explain.healthy", language)
     if found.first is None:
+        if found.report.snapshot is not None:
+            return message("explain.snapshot.calm", language)
         if (error := found.other_error) is not None:
             return message("explain.not_memory", language, error=printable(error))
         kinds = ", ".join(sorted(found.report.counts))
@@ -98,7 +103,35 @@ def evidence_lines(finding: Finding, language: Language) -> Iterator[str]:
     for sighting in finding.evidence:
         text = printable(" ".join(sighting.text.split()))
         shown = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-        yield message("explain.line", language, line=sighting.line, text=shown)
+        if sighting.line:
+            yield message("explain.line", language, line=sighting.line, text=shown)
+        else:
+            yield shown
+
+
+def snapshot_lines(found: Diagnosis, language: Language) -> Iterator[str]:
+    """What PyTorch held, where the file is a memory snapshot."""
+    for device in () if found.report.snapshot is None else found.report.snapshot.devices:
+        yield message(
+            "explain.snapshot",
+            language,
+            device=device.device,
+            reserved=format_bytes(device.reserved_bytes),
+            segments=device.segments,
+            allocated=format_bytes(device.allocated_bytes),
+            unused=format_bytes(device.unused_bytes),
+            fragmented=f"{device.fragmentation:.0%}",
+        )
+        takers = message("speed.parts_join", language).join(
+            f"{message(f'explain.taker.{taker}', language)} {format_bytes(size)}"
+            for taker, size in sorted(device.by_taker.items(), key=lambda one: -one[1])
+        )
+        if takers:
+            yield message("explain.snapshot.takers", language, takers=takers)
+        if device.sites:
+            yield message("explain.snapshot.sites", language) + ":"
+        for site in device.sites:
+            yield f"  {format_bytes(site.num_bytes)}  {printable(site.where)}"
 
 
 def recovered_text(found: Diagnosis, recovered: Recovered) -> str:
@@ -159,12 +192,49 @@ def diagnosis_json(
             "flags": {} if row is None else dict(row.flags),
             "figures": {} if row is None else dict(row.reported),
         },
+        "snapshot": snapshot_json(found),
         "ledger": None
         if recovered.result is None
         else fit_json(recovered.result, language=language),
         "no_ledger": recovered.missing or None,
         "remedies": [_remedy_json(remedy, language) for remedy in helps],
     }
+
+
+def snapshot_json(found: Diagnosis) -> list[dict[str, Any]] | None:
+    """What PyTorch held of each GPU; None where the file is no memory snapshot."""
+    if found.report.snapshot is None:
+        return None
+    return [
+        {
+            "device": device.device,
+            "reserved_bytes": device.reserved_bytes,
+            "allocated_bytes": device.allocated_bytes,
+            "unused_bytes": device.unused_bytes,
+            "largest_free_bytes": device.largest_free_bytes,
+            "fragmentation": round(device.fragmentation, 4),
+            "segments": device.segments,
+            "by_taker": dict(device.by_taker),
+            "sites": [
+                {
+                    "where": site.where,
+                    "taker": site.taker,
+                    "bytes": site.num_bytes,
+                    "blocks": site.blocks,
+                }
+                for site in device.sites
+            ],
+            "failures": [
+                {
+                    "asked_bytes": failure.asked_bytes,
+                    "free_bytes": failure.free_bytes,
+                    "where": failure.where or None,
+                }
+                for failure in device.failures
+            ],
+        }
+        for device in found.report.snapshot.devices
+    ]
 
 
 def schema_text() -> str:

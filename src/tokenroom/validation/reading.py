@@ -6,12 +6,14 @@ is used is the caller's choice.
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
 import json
+import lzma
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -26,7 +28,14 @@ _MAX_LINE_BYTES: Final = 4 * 2**20
 _MAX_JSON_BYTES: Final = 64 * 2**20
 _MAX_LINES: Final = 250_000
 _MAX_UNPACKED_BYTES: Final = 2**30
-_GZIP: Final = b"\x1f\x8b"
+_PACKED: Final[Mapping[bytes, Callable[[io.BufferedReader], io.BufferedIOBase]]] = {
+    b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file, mode="rb"),
+    b"BZh": lambda file: bz2.BZ2File(file),
+    b"\xfd7zXZ\x00": lambda file: lzma.LZMAFile(file),  # noqa: SIM115
+}
+"""How packed files begin, and what unpacks them."""
+
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _NUMBERS: Final = frozenset(
     {"gpus", "value", "isl", "osl", "concurrency", "batch_or_concurrency", "tp", "pp", "dp", "ep"}
     | {"acceptance"}
@@ -66,28 +75,46 @@ def read_rows(path: Path) -> Iterator[Row | BadRow]:
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[io.BufferedIOBase]:
-    """A file for reading bytes, unpacked when it is gzipped, by its content and not its name.
+    """A file for reading bytes, unpacked when it is packed, by its content and not its name.
 
     Raises:
-        OSError: It cannot be opened or is no gzip file after all.
-        RowError: It is no regular file, or unpacks to more than 1 GiB.
+        OSError: It cannot be opened or is damaged from its start.
+        RowError: It is no regular file, is packed by zstd, or unpacks to more than 1 GiB.
     """
     check_regular(path, what=str(path), error=RowError, streams=True)
     with path.open("rb") as file:
-        if file.peek(2)[:2] == _GZIP:
-            with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
-                yield io.BufferedReader(_Unpacked(unpacked, path.name))
-        else:
-            yield file
+        yield unpacked(file, path.name, most_bytes=_MAX_UNPACKED_BYTES)
+
+
+def unpacked(
+    file: io.BufferedReader, name: str, *, most_bytes: int | None = None
+) -> io.BufferedReader:
+    """What a file holds that is open for reading bytes: of gzip, bzip2 and xz what they packed.
+
+    Args:
+        file: The file, at its start.
+        name: What messages call it.
+        most_bytes: How much may come out; None for as much as there is.
+
+    Raises:
+        RowError: It is packed by zstd; while it is read: more came out.
+    """
+    start = file.peek(6)[:6]
+    if start.startswith(_ZSTD):
+        raise RowError(f"{name} is packed by zstd, which is not read; unpack it: zstd -dc {name}")
+    for mark, opens in _PACKED.items():
+        if start.startswith(mark):
+            return io.BufferedReader(_Unpacked(opens(file), name, most_bytes))
+    return file
 
 
 class _Unpacked(io.RawIOBase):
-    """What a gzip file holds, up to a limit: a few kilobytes may stand for as many gigabytes."""
+    """What a packed file holds, up to a limit: a few kilobytes may stand for as many gigabytes."""
 
-    def __init__(self, file: gzip.GzipFile, name: str) -> None:
+    def __init__(self, file: io.BufferedIOBase, name: str, most_bytes: int | None) -> None:
         self._file = file
         self._name = name
-        self._left_bytes = _MAX_UNPACKED_BYTES
+        self._left_bytes = most_bytes
 
     def readable(self) -> bool:
         """It is for reading."""
@@ -100,9 +127,12 @@ class _Unpacked(io.RawIOBase):
             RowError: More came out than a file may hold.
         """
         data = self._file.read1(len(buffer))
-        self._left_bytes -= len(data)
-        if self._left_bytes < 0:
-            raise RowError(f"{self._name} unpacks to more than 1 GiB; divide it into several files")
+        if self._left_bytes is not None:
+            self._left_bytes -= len(data)
+            if self._left_bytes < 0:
+                raise RowError(
+                    f"{self._name} unpacks to more than 1 GiB; divide it into several files"
+                )
         buffer[: len(data)] = data
         return len(data)
 
