@@ -25,6 +25,7 @@ LADDER = (
     {"serving_speed"},
     {"serving"},
     {"calibrating", "objectives", "comparing"},
+    {"measuring"},
     {"regimes", "planning"},
     {"lookup"},
     {"validation"},
@@ -42,6 +43,7 @@ LIBRARIES = {
     "web": {"fastapi", "pebble", "prometheus_client", "pydantic", "pydantic_core", "starlette"}
     | {"uvicorn"},
     "serving/compiled": {"numba", "numpy"},
+    "measuring/in_torch": {"torch", "transformers"},
 }
 LOADED_FIRST = {"serving/compiled/__init__.py", "serving/compiled/coverage.py"}
 """Modules there that say whether the others can be loaded."""

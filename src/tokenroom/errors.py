@@ -73,6 +73,10 @@ class StoreError(TokenroomError):
     """A folder of kept answers cannot be read or written."""
 
 
+class MeasurementError(TokenroomError):
+    """Nothing can be measured: a library, a device or a readable model is missing."""
+
+
 class ExecutionError(TokenroomError):
     """The workers that were asked for cannot be had."""
 

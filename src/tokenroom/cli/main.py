@@ -76,6 +76,10 @@ COMMANDS: Final = {
         "tokenroom.cli.replay",
         "What tokenroom watch --record FILE has seen, at any speed.",
     ),
+    "measure": (
+        "tokenroom.cli.measure",
+        "What a model really holds while it generates, beside what is predicted.",
+    ),
     "calibrate": (
         "tokenroom.cli.calibrate",
         "Fit the model of speed to this machine's own benchmarks.",

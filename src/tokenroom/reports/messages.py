@@ -23,6 +23,7 @@ from tokenroom.reports.engine_messages import ENGINE_MESSAGES
 from tokenroom.reports.fit_messages import FIT_MESSAGES
 from tokenroom.reports.fleet_messages import FLEET_MESSAGES
 from tokenroom.reports.lookup_messages import LOOKUP_MESSAGES
+from tokenroom.reports.measure_messages import MEASURE_MESSAGES
 from tokenroom.reports.plan_messages import PLAN_MESSAGES
 from tokenroom.reports.serve_messages import SERVE_MESSAGES
 from tokenroom.reports.simulation_messages import SIMULATION_MESSAGES
@@ -75,6 +76,7 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     **COMPARISON_MESSAGES,
     **DEVICE_MESSAGES,
     **DIAGNOSIS_MESSAGES,
+    **MEASURE_MESSAGES,
     **VALIDATION_MESSAGES,
     **WATCH_MESSAGES,
     **WORKLOAD_MESSAGES,

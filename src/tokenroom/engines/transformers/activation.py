@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tokenroom.engines.transformers.caches import CacheSettings, LayerBytes, layer_bytes
+from tokenroom.engines.transformers.caches import (
+    CacheKind,
+    CacheSettings,
+    LayerBytes,
+    layer_bytes,
+)
 from tokenroom.memory.activations import Terms, expert_terms, mixer_terms, terms_bytes
 from tokenroom.memory.kv_cache import element_bytes
 from tokenroom.models.spec import (
@@ -60,6 +65,8 @@ class Step:
         logits: Positions of each sequence that get logits.
         samples: The last logits are copied in float32 to sample from, as ``generate`` does.
         padded: Prompts differ in length, so that a mask is made and heads are repeated for it.
+        position_rows: Rows of positions that the caller gives, as ``generate`` gives one a
+            sequence; None where the model makes one row for all.
     """
 
     batch: int
@@ -70,6 +77,7 @@ class Step:
     logits: int = 1
     samples: bool = True
     padded: bool = False
+    position_rows: int | None = None
 
     @property
     def width(self) -> int:
@@ -121,11 +129,12 @@ def _carried(spec: ModelSpec, layer: Layer, step: Step) -> Terms:
     """What the model holds while a layer runs: embeddings, the layer's input, positions, mask."""
     hidden = step.tokens * spec.hidden_size * step.width
     rotary = sum(table.width for table in spec.rotary)
+    rows = step.position_rows
     terms = [
         ("embeddings", hidden),
         ("layer_input", hidden),
-        ("rotary_tables", 2 * step.queries * rotary * step.width),
-        ("positions", step.queries * _POSITION_BYTES),
+        ("rotary_tables", 2 * (rows or 1) * step.queries * rotary * step.width),
+        ("positions", step.queries * _POSITION_BYTES if rows is None else 0),
     ]
     terms += _masks(spec, step)
     return tuple(terms)
@@ -161,7 +170,7 @@ def _layer_moments(spec: ModelSpec, layer: Layer, step: Step, cache: CacheSettin
         if isinstance(mixer, Attention):
             moments += [
                 (*carried, ("normed", hidden), *moment)
-                for moment in _attention_moments(layer, mixer, step, held)
+                for moment in _attention_moments(layer, mixer, step, held, cache)
             ]
         else:
             moments.append((*carried, ("normed", hidden), *_other_mixer(mixer, step)))
@@ -192,7 +201,9 @@ def _head_norm(layer: Layer, mixer: Attention) -> int:
     return 0
 
 
-def _attention_moments(layer: Layer, mixer: Attention, step: Step, held: LayerBytes) -> list[Terms]:
+def _attention_moments(
+    layer: Layer, mixer: Attention, step: Step, held: LayerBytes, cache: CacheSettings
+) -> list[Terms]:
     """Norm of the queries, rotation, growth of the cache, and attention itself."""
     width = step.width
     queries = step.tokens * mixer.num_heads * mixer.head_dim * width
@@ -207,7 +218,9 @@ def _attention_moments(layer: Layer, mixer: Attention, step: Step, held: LayerBy
         (("rotation", rotation), ("values", values), to_come),
         (
             ("queries_keys_values", queries + keys + values),
-            ("old_cache", 0 if prefill else held.new_pair),
+            # Rotated queries and keys are new; what they came from lives on in the values' view.
+            ("fused_projection", queries + keys if _has(layer, _FUSED_QUERIES) else 0),
+            ("old_cache", 0 if prefill else _old_cache(mixer, step, held, cache, keys, values)),
         ),
     ]
     if head_norm := _head_norm(layer, mixer):
@@ -238,6 +251,20 @@ def _attention_moments(layer: Layer, mixer: Attention, step: Step, held: LayerBy
         terms.append(("log_sums", step.tokens * mixer.num_heads * _FLOAT))
     moments.append(tuple(terms))
     return moments
+
+
+def _old_cache(
+    mixer: Attention, step: Step, held: LayerBytes, cache: CacheSettings, keys: int, values: int
+) -> int:
+    """What a layer that grows by concatenation still has of its cache before the step.
+
+    Keys are joined and let go before values are, a window's both before either is. A window that is
+    full is as long as before; others were shorter by the new tokens.
+    """
+    window = mixer.window if mixer.window is not None else mixer.chunk
+    if cache.kind is CacheKind.QUANTIZED or (window is not None and step.keys > window):
+        return held.new_pair
+    return max(0, held.new_pair - (max(keys, values) if window is None else keys + values))
 
 
 def _other_mixer(mixer: object, step: Step) -> Terms:

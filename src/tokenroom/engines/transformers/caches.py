@@ -173,7 +173,8 @@ def layer_bytes(
         elif settings.kind.is_static:
             length = tokens if window is None else min(tokens, window)
             size = sum(parts) * batch * length * width
-            one = LayerBytes(kept=size, after_prompt=size, new_pair=0)
+            shifted = window is not None and tokens > window  # a full window is made anew
+            one = LayerBytes(kept=size, after_prompt=size, new_pair=size if shifted else 0)
         else:
             length = tokens if window is None else min(tokens, window)
             size = sum(parts) * batch * length * width
@@ -232,7 +233,7 @@ def _quantized_layer(
     """The prompt is quantised; later tokens wait in the model's type until there are enough.
 
     Then all are quantised anew. A step makes the whole layer plain to attend to it, and joins the
-    new tokens to it.
+    new tokens to it; FP8 joins first and makes plain then.
     """
     width = element_bytes(settings.dtype)
     waiting = 0
@@ -243,5 +244,10 @@ def _quantized_layer(
         held += quantized_bytes(part * batch * (tokens - waiting), settings)
         held += part * batch * waiting * width
     after = sum(quantized_bytes(part * batch * prompt, settings) for part in parts)
-    plain = sum(parts) * batch * tokens * width
-    return LayerBytes(kept=held, after_prompt=after, new_pair=2 * plain)
+    plain = sum(parts) * batch * tokens
+    if settings.backend is Backend.FP8:
+        # Beside the old bytes: plain keys, then values in float32 before and after their scale.
+        new = plain + (parts[0] * width + parts[-1] * 2 * 4) * batch * tokens
+    else:
+        new = 2 * plain * width
+    return LayerBytes(kept=held, after_prompt=after, new_pair=new)

@@ -111,6 +111,7 @@ def _pass(
         dtype=resolved.cache.dtype,
         logits=resolved.logits_to_keep or queries,
         padded=resolved.padded,
+        position_rows=batch,
     )
     capability = deployment.node.accelerator.compute_capability
     newer = capability is None or capability >= _HOPPER

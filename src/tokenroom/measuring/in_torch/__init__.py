@@ -1,0 +1,1 @@
+"""The part that imports PyTorch when it is loaded; everything else here does without it."""
