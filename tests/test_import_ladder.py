@@ -28,6 +28,7 @@ LADDER = (
     {"measuring"},
     {"regimes", "planning"},
     {"lookup"},
+    {"claims"},
     {"validation"},
     {"diagnosis"},
     {"watching"},

@@ -57,6 +57,10 @@ class WorkloadError(TokenroomError):
     """A workload cannot be read, or a request of it is impossible."""
 
 
+class ClaimError(TokenroomError):
+    """There is no published claim of that name."""
+
+
 class FleetError(TokenroomError):
     """The description of a fleet cannot be read, or its parts do not serve together."""
 

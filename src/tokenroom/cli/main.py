@@ -64,6 +64,10 @@ COMMANDS: Final = {
         "tokenroom.cli.table",
         "A look-up table: params, kv, concurrency, gpus-for-users or reference.",
     ),
+    "claims": (
+        "tokenroom.cli.claims",
+        "What two articles claim on GPU memory, beside what is computed here, and why.",
+    ),
     "explain": (
         "tokenroom.cli.explain",
         "Why a server ran out of memory, what speaks for it, and what helps.",

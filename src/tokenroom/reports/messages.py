@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from unicodedata import category
 
 from tokenroom.reports.calibration_messages import CALIBRATION_MESSAGES
+from tokenroom.reports.claims_messages import CLAIMS_MESSAGES
 from tokenroom.reports.comparison_messages import COMPARISON_MESSAGES
 from tokenroom.reports.device_messages import DEVICE_MESSAGES
 from tokenroom.reports.diagnosis_messages import DIAGNOSIS_MESSAGES
@@ -66,6 +67,7 @@ class Language(StrEnum):
 
 MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     **FIT_MESSAGES,
+    **CLAIMS_MESSAGES,
     **LOOKUP_MESSAGES,
     **PLAN_MESSAGES,
     **SERVE_MESSAGES,

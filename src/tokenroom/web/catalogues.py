@@ -43,6 +43,14 @@ def workloads_text() -> str:
     return json.dumps({"workloads": [asdict(preset) for preset in load_presets().values()]})
 
 
+def claims_text() -> str:
+    """Every published claim, as ``tokenroom claims --recorded --json`` prints them."""
+    from tokenroom.claims.index import all_claims, answers
+    from tokenroom.reports.claims_text import claims_json
+
+    return json.dumps(claims_json(list(answers(all_claims(), live=False))))
+
+
 def accuracy_text() -> str:
     """Errors by engine and quantity over the rows that docs/accuracy.md is written from."""
     return files("tokenroom.validation").joinpath("data/accuracy.json").read_text("utf-8")

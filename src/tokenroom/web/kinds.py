@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tokenroom.web.answers import answer_fit, answer_speed, answer_sweep, answer_validate
+from tokenroom.web.claiming import answer_claims
 from tokenroom.web.explaining import answer_explain
 from tokenroom.web.planning import (
     answer_plan,
@@ -29,6 +30,7 @@ ANSWERS: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
     "pools": answer_pools,
     "table": answer_table,
     "explain": answer_explain,
+    "claims": answer_claims,
     "read": answer_read,
 }
 """Each takes a question and what finds models; those of jobs also take ``on_progress``."""

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from tokenroom.reports import (
+    claims_text,
     diagnosis_text,
     fit_json,
     plan_json,
@@ -86,6 +87,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         "/v1/sweep": _component(schemas, "Sweep", fit_json.schema_text(sweep=True)),
         "/v1/validate": _component(schemas, "Validation", validation_json.schema_text()),
         "/v1/explain": _component(schemas, "Diagnosis", diagnosis_text.schema_text()),
+        "/v1/claims": _component(schemas, "Claims", claims_text.schema_text()),
         "/v1/recipe": _component(schemas, "Recipe", schema_text("recipe")),
         "/v1/watch": _component(schemas, "Watch", watch_json.schema_text()),
         "/v1/tables": _component(schemas, "Table", schema_text("table")),

@@ -14,7 +14,12 @@ from tokenroom.reports.messages import Language
 from tokenroom.reports.refusal_messages import refusal_in
 from tokenroom.web.answers import ModelFinder
 from tokenroom.web.kinds import ANSWERS, CHECKS
-from tokenroom.web.questions import DeploymentQuestion, FitQuestion, SpeedQuestion
+from tokenroom.web.questions import (
+    ClaimsQuestion,
+    DeploymentQuestion,
+    FitQuestion,
+    SpeedQuestion,
+)
 from tokenroom.web.server_settings import ServerSettings
 from tokenroom.web.worker_pool import PoolLostError, WorkerLostError
 from tokenroom.web.workers import RefusedQuestionError, answer, check, new_workers
@@ -61,14 +66,23 @@ class Questioner:
         """The same for speed."""
         return await self._answer("speed", question, quick=question.sweep is None)
 
-    async def _answer(self, kind: str, question: DeploymentQuestion, *, quick: bool) -> bytes:
+    async def claims(self, question: ClaimsQuestion) -> bytes:
+        """The same for published claims."""
+        return await self._answer("claims", question, quick=False)
+
+    async def _answer(
+        self, kind: str, question: DeploymentQuestion | ClaimsQuestion, *, quick: bool
+    ) -> bytes:
         """What is ``quick`` and reads nothing pasted takes a millisecond or two, here."""
         key = kind + question.model_dump_json()
         known = self._answers.get(key)
         if known is not None:
             self._answers.move_to_end(key)
             return known
-        if quick and question.config is None and question.command is None:
+        plain = isinstance(question, DeploymentQuestion) and not (
+            question.config or question.command
+        )
+        if quick and plain:
             try:
                 found = to_json(ANSWERS[kind](question, self.find))
             except TokenroomError as error:

@@ -480,6 +480,23 @@ class ExplainQuestion(_Question):
     )
 
 
+class ClaimsQuestion(_Question):
+    """Figures that articles publish, beside those that are computed here (docs/claims.md)."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"names": ["kv-70b-4096-x1", "table-8.1"]}, {}]}
+    )
+
+    names: list[Name] = Field(
+        default_factory=list,
+        max_length=400,
+        description="Names of rows, or what they begin with; all rows without one.",
+    )
+    recorded: bool = Field(
+        True, description="Take figures of simulations as they were recorded; false runs them."
+    )
+
+
 class ValidateQuestion(_Question):
     """How right the predictions are on rows of measurements (docs/validation.md)."""
 
@@ -527,6 +544,7 @@ FORMS: Final[Mapping[str, type[BaseModel]]] = {
     "pools": PoolsQuestion,
     "table": TableQuestion,
     "explain": ExplainQuestion,
+    "claims": ClaimsQuestion,
     "read": ReadQuestion,
 }
 """The form of each kind of question (:data:`tokenroom.web.kinds.ANSWERS` answers them)."""

@@ -14,6 +14,7 @@ from tokenroom.web.answer_forms import Accuracy, Engines, Gpus, Models, Read, Wo
 from tokenroom.web.job_routes import begun
 from tokenroom.web.jobs import Job
 from tokenroom.web.questions import (
+    ClaimsQuestion,
     ExplainQuestion,
     FitQuestion,
     PlanQuestion,
@@ -124,6 +125,18 @@ async def tables(question: TableQuestion, server: OfServer) -> Response:
 async def explain(question: ExplainQuestion, server: OfServer) -> Response:
     """What ``tokenroom explain --json`` prints."""
     return _json(await server.questioner.ask("explain", question.model_dump()))
+
+
+@router.get("/claims", summary="Published claims, each beside what is computed here")
+async def all_claims(server: OfServer) -> Response:
+    """What ``tokenroom claims --recorded --json`` prints: all rows, in English and in Chinese."""
+    return _json(await server.questioner.claims(ClaimsQuestion.model_validate({})))
+
+
+@router.post("/claims", summary="Some published claims, computed anew where that is wanted")
+async def claims(question: ClaimsQuestion, server: OfServer) -> Response:
+    """What ``tokenroom claims ROW... --json`` prints, in English and in Chinese."""
+    return _json(await server.questioner.claims(question))
 
 
 @router.post(

@@ -79,6 +79,7 @@ def _write_lists(folder: Path) -> None:
         ("engines", catalogues.engines_text()),
         ("workloads", catalogues.workloads_text()),
         ("accuracy", catalogues.accuracy_text()),
+        ("claims", catalogues.claims_text()),
     ):
         (folder / f"{name}.json").write_text(text, encoding="utf-8")
 

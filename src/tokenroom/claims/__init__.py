@@ -1,0 +1,1 @@
+"""What two articles on GPU memory for LLM serving claim, each beside what the library computes."""
