@@ -17,8 +17,8 @@ ASKED = [
 ]
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = main(words)
+def run(capsys: pytest.CaptureFixture[str], *words: str, jobs: int = 1) -> tuple[int, str, str]:
+    code = main([*words, "--jobs", str(jobs)])
     said = capsys.readouterr()
     return code, said.out, said.err
 
@@ -42,6 +42,10 @@ def test_json_keeps_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
     (plan,) = answer["plans"]
     assert plan["gpus"] == plan["replicas"] * plan["gpus_per_replica"]
     assert plan["simulated"]["tpot"]["p95_seconds"] <= 0.05
+
+
+def test_processes_print_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, *ASKED, "--json", jobs=2) == run(capsys, *ASKED, "--json")
 
 
 def test_files_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

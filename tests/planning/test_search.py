@@ -12,7 +12,7 @@ from tokenroom.errors import DeploymentError
 from tokenroom.hardware.catalogue import find_accelerator
 from tokenroom.planning.candidates import Candidate, candidates
 from tokenroom.planning.front import front
-from tokenroom.planning.judging import Proposal, Rejection, judged
+from tokenroom.planning.judging import Bounds, Proposal, Rejection, judged
 from tokenroom.planning.most import loads_to_try, most_users
 from tokenroom.planning.search import Plan, Search
 from tokenroom.planning.verification import statistic_of, verified
@@ -149,7 +149,7 @@ def test_the_most_that_gpus_hold_is_confirmed_or_lowered() -> None:
     proposal_of_one = judged(one, demand(users=most))
     assert isinstance(proposal_of_one, Proposal)
     assert proposal_of_one.replicas == 2
-    more = judged(one, demand(users=most + 5), most_gpus=2)
+    more = judged(one, demand(users=most + 5), Bounds(most_gpus=2))
     assert isinstance(more, Rejection)
     assert most_users(found, demand(users=1, tpot_seconds=0.0001), {"l40s": 2}) == 0
     loads = list(loads_to_try(most))

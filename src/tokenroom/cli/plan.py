@@ -25,6 +25,7 @@ from tokenroom.cli.options import (
     of_flag,
     say_written,
 )
+from tokenroom.cli.work_options import WORKERS_SECTION, Work, worker_options, working
 from tokenroom.cli.written_files import check_written, read_files
 from tokenroom.errors import CommandLineError, HardwareError, shown
 from tokenroom.reports.messages import Language, message, printable
@@ -54,6 +55,7 @@ class _PlanCommand(SectionedCommand):
             *("engine", "weights", "kv", "offline", "hub_timeout", "revision"),
             "assume_architecture",
         ),
+        "Work": WORKERS_SECTION,
     }
     fields: Mapping[str, tuple[str, ...]] = {
         "longest_tokens": ("context",),
@@ -194,6 +196,7 @@ class _PlanCommand(SectionedCommand):
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write a report that can be passed on to FILE.",
 )
+@worker_options
 @json_schema_option
 @json_option
 @language_option
@@ -229,8 +232,8 @@ def command(
 
         check_plot_file(options["plot"])
     interrupted = False
-    with _progress(language) as tell:
-        for search in _searches(models, options):
+    with working(options) as work, _progress(language) as tell:
+        for search in _searches(models, options, work):
             try:
                 for step in search.steps():
                     tell(step)
@@ -255,7 +258,7 @@ def command(
     return 0 if plan.options else 1
 
 
-def _searches(models: tuple[str, ...], options: dict[str, Any]) -> Iterator[Search]:
+def _searches(models: tuple[str, ...], options: dict[str, Any], work: Work) -> Iterator[Search]:
     """The search that is asked for; of the most that GPUs at hand take, one for each load."""
     from dataclasses import replace
 
@@ -291,6 +294,8 @@ def _searches(models: tuple[str, ...], options: dict[str, Any]) -> Iterator[Sear
             budget_usd_per_hour=options["budget"],
             wanted=options["top"],
             seed=options["seed"],
+            executor=work.executor,
+            workers=work.workers,
         )
 
 

@@ -18,18 +18,24 @@ if TYPE_CHECKING:
     from tokenroom.execution.store import Store
     from tokenroom.execution.tasks import Outcome
 
-WORK_SECTION: Final = ("jobs", "ray_address", "store_folder")
+WORKERS_SECTION: Final = ("jobs", "ray_address")
+WORK_SECTION: Final = (*WORKERS_SECTION, "store_folder")
 
 
 def work_options(command: Command) -> Command:
     """The options that :func:`working` reads."""
+    command = click.option(
+        "--store",
+        "store_folder",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="Keep the outcome of each run in FOLDER; what is there already is not run again.",
+    )(command)
+    return worker_options(command)
+
+
+def worker_options(command: Command) -> Command:
+    """Those of them that say who works."""
     for decorate in (
-        click.option(
-            "--store",
-            "store_folder",
-            type=click.Path(path_type=Path, file_okay=False),
-            help="Keep the outcome of each run in FOLDER; what is there already is not run again.",
-        ),
         click.option("--ray", "ray_address", help="Work on the Ray cluster at this address."),
         click.option(
             "--jobs", type=POSITIVE, help="Processes that work.  [default: as many as CPUs]"
@@ -66,7 +72,7 @@ def working(options: Mapping[str, Any]) -> Iterator[Work]:
 
     with ExitStack() as stack:
         store = None
-        if options["store_folder"] is not None:
+        if options.get("store_folder") is not None:
             store = stack.enter_context(closing(Store(options["store_folder"])))
         executor, count = stack.enter_context(workers(options["jobs"], options["ray_address"]))
         yield Work(executor, count, store)

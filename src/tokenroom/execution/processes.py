@@ -120,11 +120,12 @@ class _Worker:
     def _begin(self) -> None:
         _block_interrupts()
         self._connection, theirs = _SPAWN.Pipe()
-        self._process = _SPAWN.Process(target=_serve, args=(theirs,), daemon=True)
-        self._process.start()
+        process = _SPAWN.Process(target=_serve, args=(theirs,), daemon=True)
+        process.start()
+        self._process = process  # not before: who ends it from elsewhere finds it running
         theirs.close()  # so that the end of the process is the end of the stream
         if self._killed:
-            self._process.kill()
+            process.kill()
 
     def _end(self) -> None:
         if self._connection is not None and self._process is not None:

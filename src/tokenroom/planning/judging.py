@@ -45,6 +45,24 @@ class Rejection:
     nearest: float = math.inf
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What all GPUs of a kind may cost and how many there are.
+
+    Attributes:
+        usd_per_gpu_hour: Price of one GPU; None when unknown.
+        most_gpus: GPUs there are; None for any number.
+        budget_usd_per_hour: The most that all GPUs may cost; None for any sum.
+    """
+
+    usd_per_gpu_hour: float | None = None
+    most_gpus: int | None = None
+    budget_usd_per_hour: float | None = None
+
+
+UNBOUNDED: Final = Bounds()
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Proposal:
     """Replicas of a candidate that take the whole demand, by the closed form.
@@ -85,23 +103,16 @@ class Proposal:
 
 
 def judged(
-    candidate: Candidate,
-    demand: Demand,
-    *,
-    usd_per_gpu_hour: float | None = None,
-    most_gpus: int | None = None,
-    budget_usd_per_hour: float | None = None,
+    candidate: Candidate, demand: Demand, bounds: Bounds = UNBOUNDED
 ) -> Proposal | Rejection:
     """What becomes of a candidate.
 
     Args:
         candidate: One replica.
         demand: What is to be served.
-        usd_per_gpu_hour: Price of its kind of GPU; None when unknown.
-        most_gpus: GPUs of that kind there are; None for any number.
-        budget_usd_per_hour: The most that all GPUs may cost; None for any sum.
+        bounds: What there is of its kind of GPU.
     """
-    if budget_usd_per_hour is not None and usd_per_gpu_hour is None:
+    if bounds.budget_usd_per_hour is not None and bounds.usd_per_gpu_hour is None:
         return Rejection(candidate=candidate, reason="unpriced")
     needed = least_gpus(candidate.spec, candidate.accelerator)
     if needed > candidate.gpus:
@@ -115,14 +126,7 @@ def judged(
     most = largest_load(candidate, demand)
     if isinstance(most, Rejection):
         return most
-    return proposed(
-        candidate,
-        demand,
-        most,
-        usd_per_gpu_hour=usd_per_gpu_hour,
-        most_gpus=most_gpus,
-        budget_usd_per_hour=budget_usd_per_hour,
-    )
+    return proposed(candidate, demand, most, bounds=bounds)
 
 
 def largest_load(candidate: Candidate, demand: Demand) -> ServingSpeed | Rejection:
@@ -191,11 +195,11 @@ def proposed(
     most: ServingSpeed,
     *,
     replicas: int = 1,
-    usd_per_gpu_hour: float | None = None,
-    most_gpus: int | None = None,
-    budget_usd_per_hour: float | None = None,
+    bounds: Bounds = UNBOUNDED,
 ) -> Proposal | Rejection:
     """As many replicas as the demand needs, at least ``replicas``, where each takes ``most``."""
+    most_gpus, budget_usd_per_hour = bounds.most_gpus, bounds.budget_usd_per_hour
+    usd_per_gpu_hour = bounds.usd_per_gpu_hour
     each = demand.served(most)
     replicas = max(replicas, math.ceil(demand.amount / each - 1e-9))
     values = {"replicas": replicas, "gpus": replicas * candidate.gpus}

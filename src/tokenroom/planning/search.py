@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tokenroom.errors import DeploymentError
+from tokenroom.execution.inline import Inline
 from tokenroom.planning.candidates import Candidate
 from tokenroom.planning.demand import Demand
 from tokenroom.planning.front import front, in_turns
-from tokenroom.planning.judging import Proposal, Rejection, judged, proposed
-from tokenroom.planning.verification import Verification, statistic_of, verified
-
-_GROWTH: Final = 1.1
-"""Replicas of the next try over those of the one that failed."""
-
-_TRIES: Final = 6
-"""Simulations of a proposal at most, each with more replicas."""
+from tokenroom.planning.judging import Bounds, Proposal, Rejection, judged
+from tokenroom.planning.proving import Case, Proven, Prover
+from tokenroom.planning.verification import Verification
 
 
 class Progress(NamedTuple):
@@ -84,6 +81,8 @@ class Search:
         budget_usd_per_hour: The most that all GPUs may cost; None for any sum.
         wanted: How many plans are looked for.
         seed: Of the simulations.
+        executor: What simulates; this process when None. The answer does not depend on it.
+        workers: How many simulations the executor works on at once.
 
     Raises:
         DeploymentError: A budget is given without any price or is no sum, or nothing is wanted.
@@ -99,6 +98,8 @@ class Search:
         budget_usd_per_hour: float | None = None,
         wanted: int = 5,
         seed: int = 0,
+        executor: Executor | None = None,
+        workers: int = 1,
     ) -> None:
         if budget_usd_per_hour is not None and not prices:
             raise DeploymentError("a budget needs prices; give the price of each kind of GPU")
@@ -117,34 +118,43 @@ class Search:
         self._proposals: list[Proposal] = []
         self._rejections: list[Rejection] = []
         self._verified: dict[Proposal, Verification] = {}
+        self._prover = Prover(executor or Inline(), workers)
         self._complete = False
 
     def steps(self) -> Iterator[Progress]:
         """Search; gives a note before each piece of work."""
+        self._prover.begin()
         for candidate in self._candidates:
             yield Progress("judge", self._judged, len(self._candidates), candidate)
-            found = self._judge(candidate)
+            found = judged(candidate, self._demand, self._bounds(candidate))
             self._judged += 1
             if isinstance(found, Proposal):
                 self._proposals.append(found)
             else:
                 self._rejections.append(found)
-        while len(self._options) < self._wanted and (following := self._next()) is not None:
-            yield from self._verify(following)
+        while len(self._options) < self._wanted and (upcoming := self._upcoming()):
+            yield Progress("verify", len(self._options), self._wanted, upcoming[0].candidate)
+            self._prover.ahead(map(self._case, upcoming))
+            self._settle(upcoming[0], self._prover.result(self._case(upcoming[0])))
         self._complete = True
 
     def plan(self) -> Plan:
-        """What has been found up to now."""
-        kept, beaten = front(self._proposals)
+        """What has been found up to now, of an unfinished search by any worker."""
+        proposals, verified = list(self._proposals), dict(self._verified)
+        if not self._complete:
+            for proposal, proof in self._prover.finished():
+                proposals[proposals.index(proposal)] = proof.proposal
+                verified[proof.proposal] = proof.verification
+        kept, beaten = front(proposals)
         return Plan(
             demand=self._demand,
             options=tuple(
-                Option(proposal=proposal, verification=self._verified[proposal])
+                Option(proposal=proposal, verification=verified[proposal])
                 for proposal in kept
-                if proposal in self._verified
+                if proposal in verified
             ),
             rejections=(*self._rejections, *beaten),
-            untried=tuple(proposal for proposal in kept if proposal not in self._verified),
+            untried=tuple(proposal for proposal in kept if proposal not in verified),
             candidates=self._candidates,
             judged=self._judged,
             complete=self._complete,
@@ -155,86 +165,32 @@ class Search:
         """Proposals of the front that hold."""
         return [each for each in front(self._proposals)[0] if each in self._verified]
 
-    def _next(self) -> Proposal | None:
-        """The proposal to be simulated next; what failed no longer stands before others."""
+    def _upcoming(self) -> list[Proposal]:
+        """Proposals in the order of simulating them; what failed no longer stands before others."""
         kept, _ = front(self._proposals)
-        return next((each for each in in_turns(kept) if each not in self._verified), None)
+        return [each for each in in_turns(kept) if each not in self._verified]
 
-    def _judge(self, candidate: Candidate) -> Proposal | Rejection:
+    def _bounds(self, candidate: Candidate) -> Bounds:
         key = candidate.accelerator.key
-        return judged(
-            candidate,
-            self._demand,
+        return Bounds(
             usd_per_gpu_hour=self._prices.get(key),
             most_gpus=None if self._inventory is None else self._inventory.get(key, 0),
             budget_usd_per_hour=self._budget,
         )
 
-    def _verify(self, proposal: Proposal) -> Iterator[Progress]:
-        """Simulate a proposal, with smaller steps or more replicas until it holds."""
-        first, last = proposal, None
-        for _ in range(_TRIES):
-            yield Progress("verify", len(self._options), self._wanted, proposal.candidate)
-            try:
-                last = verified(proposal, self._demand, seed=self._seed)
-            except DeploymentError as error:
-                self._reject(
-                    first,
-                    Rejection(
-                        candidate=proposal.candidate, reason="refused", values={"text": str(error)}
-                    ),
-                )
-                return
-            if last.kept:
-                self._proposals[self._proposals.index(first)] = proposal
-                self._verified[proposal] = last
-                return
-            following = self._with_more(proposal)
-            if isinstance(following, Rejection):
-                self._reject(first, following)
-                return
-            proposal = following
-        assert last is not None
-        self._reject(first, self._failed(proposal, last))
-
-    def _with_more(self, proposal: Proposal) -> Proposal | Rejection:
-        """The same with more replicas."""
-        key = proposal.candidate.accelerator.key
-        return proposed(
-            proposal.candidate,
-            self._demand,
-            proposal.most,
-            replicas=max(proposal.replicas + 1, round(proposal.replicas * _GROWTH)),
-            usd_per_gpu_hour=self._prices.get(key),
-            most_gpus=None if self._inventory is None else self._inventory.get(key, 0),
-            budget_usd_per_hour=self._budget,
+    def _case(self, proposal: Proposal) -> Case:
+        return Case(
+            proposal=proposal,
+            demand=self._demand,
+            bounds=self._bounds(proposal.candidate),
+            seed=self._seed,
         )
 
-    def _reject(self, proposal: Proposal, why: Rejection) -> None:
-        self._proposals.remove(proposal)
-        self._rejections.append(why)
-
-    def _failed(self, proposal: Proposal, found: Verification) -> Rejection:
-        """Why its simulations fail: the objective that is missed the most."""
-        promised = self._demand.objectives
-        misses = [
-            (seconds / wanted, name, seconds, wanted)
-            for name, wanted, seen in (
-                ("ttft", promised.ttft_seconds, found.ttft),
-                ("tpot", promised.tpot_seconds, found.tpot),
-            )
-            if wanted is not None and (seconds := statistic_of(self._demand, seen)) is not None
-        ]
-        factor, name, seconds, wanted = max(misses)
-        return Rejection(
-            candidate=proposal.candidate,
-            reason="simulation",
-            values={
-                "objective": name,
-                "seconds": seconds,
-                "wanted_seconds": wanted,
-                "gpus": proposal.gpus,
-                "replicas": proposal.replicas,
-            },
-            nearest=factor,
-        )
+    def _settle(self, proposal: Proposal, found: Proven) -> None:
+        """Put what became of a proposal in its place."""
+        if isinstance(found, Rejection):
+            self._proposals.remove(proposal)
+            self._rejections.append(found)
+            return
+        self._proposals[self._proposals.index(proposal)] = found.proposal
+        self._verified[found.proposal] = found.verification

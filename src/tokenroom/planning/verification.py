@@ -18,7 +18,7 @@ from tokenroom.serving.arrivals import Arrivals, OpenLoop
 from tokenroom.serving.distribution import Distribution, distribution
 from tokenroom.serving.record import RequestRecord
 from tokenroom.serving.request import Request
-from tokenroom.serving.run import Run, Simulation
+from tokenroom.serving.run import Run
 from tokenroom.serving.workloads import arrivals, distributions
 from tokenroom.serving.workloads.conversations import Talk
 from tokenroom.serving.workloads.synthetic import SyntheticWorkload
@@ -56,7 +56,11 @@ class Verification:
         ttft: Of those.
         tpot: Of those.
         kept: All objectives are, by the demand's statistic, and no request was refused.
-        simulation: The whole run, its warm-up included.
+        max_running: Requests that ran at once, of the whole run, its warm-up included.
+        mean_waiting: Requests that waited, likewise.
+        max_waiting: The most of them.
+        max_pool_share: Of the KV pool that was used.
+        preemptions: How often a request lost its KV.
     """
 
     load: float
@@ -65,7 +69,11 @@ class Verification:
     ttft: Distribution
     tpot: Distribution
     kept: bool
-    simulation: Simulation
+    max_running: int
+    mean_waiting: float
+    max_waiting: int
+    max_pool_share: float
+    preemptions: int
 
 
 def verified(proposal: Proposal, demand: Demand, *, seed: int = 0) -> Verification:
@@ -88,6 +96,8 @@ def verified(proposal: Proposal, demand: Demand, *, seed: int = 0) -> Verificati
     ttft = distribution((record.ttft_seconds, 1) for record in seen)
     tpot = distribution((found, 1) for record in seen if (found := record.tpot_seconds) is not None)
     refused = any(record.refused is not None for record in records)
+    outcome = run.outcome()
+    metrics = outcome.metrics
     return Verification(
         load=load,
         requests=len(seen),
@@ -95,7 +105,11 @@ def verified(proposal: Proposal, demand: Demand, *, seed: int = 0) -> Verificati
         ttft=ttft,
         tpot=tpot,
         kept=not refused and not _missed(demand, ttft, tpot),
-        simulation=run.outcome(),
+        max_running=metrics.max_running,
+        mean_waiting=metrics.mean_waiting,
+        max_waiting=metrics.max_waiting,
+        max_pool_share=metrics.max_used_blocks / outcome.engine.usable_blocks,
+        preemptions=metrics.preemptions,
     )
 
 

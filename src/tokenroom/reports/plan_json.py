@@ -98,7 +98,6 @@ def _proposal(proposal: Proposal, language: Language) -> dict[str, Any]:
 
 def _option(option: Option, number: int, demand: Demand, language: Language) -> dict[str, Any]:
     proposal, seen = option.proposal, option.verification
-    metrics = seen.simulation.metrics
     launch = proposal.fit.launch
     wrapped = (
         None
@@ -112,10 +111,10 @@ def _option(option: Option, number: int, demand: Demand, language: Language) -> 
             "requests": seen.requests,
             "ttft": asdict(seen.ttft),
             "tpot": asdict(seen.tpot),
-            "running": {"mean": seen.running, "max": metrics.max_running},
-            "waiting": {"mean": metrics.mean_waiting, "max": metrics.max_waiting},
-            "kv_pool_usage_max": metrics.max_used_blocks / seen.simulation.engine.usable_blocks,
-            "preemptions": metrics.preemptions,
+            "running": {"mean": seen.running, "max": seen.max_running},
+            "waiting": {"mean": seen.mean_waiting, "max": seen.max_waiting},
+            "kv_pool_usage_max": seen.max_pool_share,
+            "preemptions": seen.preemptions,
         },
         "remarks": list(option_lines(option, demand, language)),
         "launch": {

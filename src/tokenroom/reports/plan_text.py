@@ -259,16 +259,15 @@ def _print_first(out: Console, plan: Plan, language: Language) -> None:
 def option_lines(option: Option, demand: Demand, language: Language) -> Iterator[str]:
     """What one replica of a plan does, in sentences."""
     proposal, seen = option.proposal, option.verification
-    metrics = seen.simulation.metrics
     load = int(seen.load) if demand.users is not None else format_figure(seen.load)
     yield message(
         "plan.share.users" if demand.users is not None else "plan.share.rate",
         language,
         load=load,
         running=format_figure(seen.running),
-        most=metrics.max_running,
+        most=seen.max_running,
         tokens=proposal.fit.plan.kv_pool_tokens,
-        used=f"{metrics.max_used_blocks / seen.simulation.engine.usable_blocks:.0%}",
+        used=f"{seen.max_pool_share:.0%}",
     )
     shares = proposal.point.tpot_shares
     limiter = proposal.point.tpot_limiter
