@@ -122,6 +122,8 @@ class Fetcher:
                 connection.sock.settimeout(left)
             part = answer.read1(_CHUNK_BYTES)
             if not part:
+                if answer.length or time.monotonic() >= end:  # cut off, or hung up on by us
+                    raise http.client.IncompleteRead(b"", answer.length)
                 return b"".join(parts)
             parts.append(part)
             size += len(part)

@@ -13,6 +13,7 @@ from tokenroom.errors import WatchError
 from tokenroom.watching.observation import Observation
 from tokenroom.watching.observation_json import observation_json, read_observation
 
+_BEGINS: Final = b'{"schema_version":'
 _LINE_BYTES: Final = 8 * 2**20
 """A line beyond it is no observation."""
 
@@ -83,7 +84,7 @@ class Recorder:
             first = file.readline(_LINE_BYTES)
             file.seek(-1, os.SEEK_END)
             cut = file.read(1) != b"\n"
-        if _observation(first) is None and not (cut and first[:1] == b"{"):
+        if _observation(first) is None and not (cut and first.startswith(_BEGINS)):
             raise WatchError(
                 f"{self.path} is there and no recording; name another file for --record"
             )

@@ -62,7 +62,7 @@ def read_snapshots(engine: str, page: Exposition) -> tuple[Snapshot, ...]:
     found: list[Snapshot] = []
     for model, ranks in _models(page, names).items():
         replicas = [_snapshot(page, names, model, rank, where) for rank, where in ranks]
-        if len(replicas) > 1 and not any(replica.counters for replica in replicas):
+        if len(replicas) > 1 and not any("prompt_tokens" in one.counters for one in replicas):
             found.append(_whole(page, names, model, replicas))
         found += replicas
     return tuple(found)

@@ -1,6 +1,6 @@
 """Whether a figure grows for good: a criterion that noise, steps and warming up do not meet.
 
-Four things must hold over a window, all of them:
+Five things must hold over a window, all of them:
 
 1. it has at least :data:`LEAST_POINTS` readings that span most of it;
 2. the growth by the Theil-Sen slope (the median of the slopes between all pairs, which single
@@ -8,7 +8,8 @@ Four things must hold over a window, all of them:
 3. the medians of its four quarters rise each time, the last time by at least half of the average
    rise: what has come to rest does not count;
 4. the lowest reading of the last quarter is above the highest of the first: what only swings
-   does not count.
+   does not count;
+5. the last quarter itself rises: the median of its second half is above that of its first.
 
 Theil (1950), "A rank-invariant method of linear and polynomial regression analysis"; Sen (1968),
 "Estimates of the regression coefficient based on Kendall's tau".
@@ -89,6 +90,9 @@ def growing(points: Sequence[Point], *, felt: float, window_seconds: float) -> T
         return None
     rises = [after - before for before, after in pairwise(map(median, quarters))]
     if min(rises) <= 0 or rises[-1] < _STILL * sum(rises) / len(rises):
+        return None
+    half = len(quarters[-1]) // 2
+    if median(quarters[-1][half:]) <= median(quarters[-1][:half] or [float("inf")]):
         return None
     slope = median(
         (later[1] - earlier[1]) / (later[0] - earlier[0])
