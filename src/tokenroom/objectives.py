@@ -72,6 +72,13 @@ class Objectives:
                 "objective out, or ask about 2 tokens or more"
             )
 
+    def kept(self, ttft_seconds: float, tpot_seconds: float) -> bool:
+        """Whether two means keep them, of requests that have a TPOT where one is promised."""
+        first, further = self.ttft_seconds, self.tpot_seconds
+        return (first is None or ttft_seconds <= first) and (
+            further is None or tpot_seconds <= further
+        )
+
     def missed(self, point: ServingSpeed, end: int = 0) -> tuple[Objective, ...]:
         """The objectives that a load misses by the estimate (0), or by the low or high end.
 

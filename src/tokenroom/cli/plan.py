@@ -41,6 +41,14 @@ if TYPE_CHECKING:
 
 _INTERRUPTED: Final = 128 + 2
 _LOADS: Final = ("users", "concurrency", "rate", "trace")
+_TUNED: Final = {
+    "token_budgets": "--token-budget",
+    "max_num_seqs": "--max-num-seqs",
+    "memory_shares": "--util",
+    "prefix_caching": "--prefix-caching",
+    "kv_offload": "--kv-offload",
+    "drafts": "--draft",
+}
 _STATISTICS: Final = ("mean", "p50", "p90", "p95", "p99")
 
 
@@ -54,6 +62,10 @@ class _PlanCommand(SectionedCommand):
         "Deployments": (
             *("engine", "weights", "kv", "offline", "hub_timeout", "revision"),
             "assume_architecture",
+        ),
+        "Settings of the engine": (
+            *("token_budgets", "max_num_seqs", "memory_shares", "prefix_caching"),
+            *("kv_offload", "drafts", "own_alone"),
         ),
         "Work": WORKERS_SECTION,
     }
@@ -70,6 +82,12 @@ class _PlanCommand(SectionedCommand):
         "engine": ("engine",),
         "kv": ("kv",),
         "the layout": ("weights",),
+        "token_budget": ("token_budgets",),
+        "max_num_seqs": ("max_num_seqs",),
+        "util": ("memory_shares",),
+        "prefix_caching": ("prefix_caching",),
+        "kv_offload": ("kv_offload",),
+        "drafts": ("drafts",),
     }
 
 
@@ -107,10 +125,10 @@ class _PlanCommand(SectionedCommand):
     "--input",
     "input_text",
     metavar="TOKENS",
-    help="Prompts: a mean, or a distribution such as lognormal(1024,0.8).  [default: 1024]",
+    help="Prompts: a mean, or a distribution such as lognormal(1024,0.8).  [default: 3072]",
 )
 @click.option(
-    "--output", "output_text", metavar="TOKENS", help="Answers, likewise.  [default: 256]"
+    "--output", "output_text", metavar="TOKENS", help="Answers, likewise.  [default: 1024]"
 )
 @click.option("--ttft", type=SECONDS, help="Promise of the TTFT, as 2s.")
 @click.option("--tpot", type=SECONDS, help="Promise of the TPOT, as 50ms.")
@@ -164,6 +182,30 @@ class _PlanCommand(SectionedCommand):
     "revision",
     "assume_architecture",
     context="The longest request, prompt and answer.  [default: the longest that is drawn]",
+)
+@click.option(
+    "--token-budget",
+    "token_budgets",
+    help="Tokens of a step (vLLM's max_num_batched_tokens, SGLang's chunked_prefill_size), as "
+    "auto,4096.  [default: auto and 2048 to 32768]",
+)
+@click.option(
+    "--max-num-seqs", help="Requests at once at most, likewise.  [default: auto and 32 to 1024]"
+)
+@click.option(
+    "--util",
+    "memory_shares",
+    help="Shares of each GPU's memory, as auto,0.9.  [default: auto and 0.8 to 0.95]",
+)
+@click.option("--prefix-caching", help="auto, on and off.  [default: auto,off]")
+@click.option("--kv-offload", help="Host memory for KV blocks, as none,64GiB.  [default: none]")
+@click.option(
+    "--draft",
+    "drafts",
+    help="Speculative decoding, METHOD:TOKENS=MODEL: none,mtp,ngram:3.  [default: none]",
+)
+@click.option(
+    "--engine-defaults", "own_alone", is_flag=True, help="Leave these to the engine, unless given."
 )
 @click.option("--top", type=POSITIVE, default=5, show_default=True, help="Plans to look for.")
 @click.option("--all", "list_all", is_flag=True, help="A line for each that is not proposed.")
@@ -267,7 +309,15 @@ def _searches(models: tuple[str, ...], options: dict[str, Any], work: Work) -> I
     from tokenroom.planning.most import loads_to_try, most_users
     from tokenroom.planning.prices import prices_by_key
     from tokenroom.planning.search import Search
+    from tokenroom.planning.tuning_words import space_of_texts
 
+    space = space_of_texts(
+        **{
+            name: None if options[name] is None else listed(options[name], flag)
+            for name, flag in _TUNED.items()
+        },
+        own_alone=options["own_alone"],
+    )
     demand = _demand(options)
     inventory = _inventory(options)
     accelerators = _accelerators(options, inventory)
@@ -283,12 +333,13 @@ def _searches(models: tuple[str, ...], options: dict[str, Any], work: Work) -> I
     demands = [demand]
     if not any(options[name] is not None for name in _LOADS):
         assert inventory is not None
-        users = most_users(found, demand, inventory)
+        users = most_users(found, demand, inventory, space)
         demands = [replace(demand, users=each) for each in loads_to_try(users)] or demands
     for each in demands:
         yield Search(
             found,
             each,
+            space=space,
             prices=prices,
             inventory=inventory,
             budget_usd_per_hour=options["budget"],
@@ -324,13 +375,13 @@ def _demand(options: dict[str, Any]) -> Demand:
     if options["trace"] is not None:
         requests, lengths, rate = _traced(options)
     else:
-        from tokenroom.planning.lengths import of_texts
+        from tokenroom.planning.lengths import USUAL_TOKENS, of_texts
 
         given_lengths = (options["input_text"], options["output_text"])
         lengths = of_texts(
             *(
                 usual if text is None else text
-                for text, usual in zip(given_lengths, ("1024", "256"), strict=True)
+                for text, usual in zip(given_lengths, map(str, USUAL_TOKENS), strict=True)
             )
         )
         rate = options["rate"]

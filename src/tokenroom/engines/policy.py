@@ -376,9 +376,13 @@ class Reservation:
 class Engine(Protocol):
     """An engine's memory policy.
 
-    Two further attributes are optional. ``reserves``, a tuple of :class:`Reservation`, is what the
+    Further attributes are optional. ``reserves``, a tuple of :class:`Reservation`, is what the
     engine table says of it. ``takes_workload``, when true, says that its settings include
     ``concurrency`` and ``request_tokens``: the memory it plans depends on what is asked for.
+    ``batches(plan, request_tokens)`` gives what finds the requests that run at once under other
+    batch sizes, lengths and shares of memory, or None, and ``same_memory(one, other)`` says whether
+    two deployments that differ in prefix caching or KV offloading divide memory alike: a search
+    need not plan anew for those.
     """
 
     @property

@@ -46,7 +46,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tokenroom.performance.factors import Factors
+from tokenroom.performance.factors import UNCALIBRATED, Factors
 
 
 class HostCost(NamedTuple):
@@ -97,6 +97,8 @@ class HostCost(NamedTuple):
 
     def scaled(self, factors: Factors) -> HostCost:
         """The same of a machine that was calibrated; what overlaps is the accelerators' affair."""
+        if factors is UNCALIBRATED:
+            return self
         return self._replace(
             step_seconds=factors.host * self.step_seconds,
             sequence_seconds=factors.host * self.sequence_seconds,

@@ -9,15 +9,16 @@ others run prompts alone and decoding waits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, exp
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from tokenroom.errors import DeploymentError
 from tokenroom.performance.admission import held
 from tokenroom.performance.drafting import verifying
 from tokenroom.performance.host import first_token_ends
-from tokenroom.performance.replica import Replica, range_of, scaled, stage_range
+from tokenroom.performance.replica import Replica, TimedStep, range_of, scaled, stage_range
 from tokenroom.performance.step_time import StepTime
 from tokenroom.performance.work import Chunk, StepWork
 
@@ -81,8 +82,11 @@ class FirstTokenParts(NamedTuple):
     burst: float
 
 
+_Step = TypeVar("_Step", bound=TimedStep)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
+class SpeedOf(Generic[_Step]):
     """What a load sees.
 
     Attributes:
@@ -117,28 +121,37 @@ class Speed:
     tokens_per_second_per_accelerator: float
     requests_per_second: float
     running: float
-    decode: StepTime
-    prefill: StepTime
+    decode: _Step
+    prefill: _Step
     prefill_share: float
     decode_share: float
     first_token: FirstTokenParts
     prompts_bound: bool
 
 
+Speed: TypeAlias = SpeedOf[StepTime]
+
+
 def speed(replica: Replica, load: Load) -> Speed:
-    """TTFT, TPOT and throughput of one replica under a load.
+    """TTFT, TPOT and throughput of one replica under a load; see :func:`speed_by`.
+
+    Raises:
+        DeploymentError: The layout does not divide the model, or it has parts whose speed is not
+            modelled.
+        HardwareError: A peak or bandwidth that it needs is not known.
+    """
+    return speed_by(replica.step, replica, load)
+
+
+def speed_by(step_of: Callable[[StepWork], _Step], replica: Replica, load: Load) -> SpeedOf[_Step]:
+    """TTFT, TPOT and throughput of one replica under a load, whose steps ``step_of`` times.
 
     A request decodes at a mean context of its prompt and half its output, in as many steps as it
     has tokens after its first. While it decodes, the prompts of all others pass by: they lengthen
     the steps they are in. A request whose predecessor ends waits for the step in progress, and for
     the one that an asynchronous scheduler has prepared meanwhile; then its prompt shares a step
     with those that ended in the same step. Requests beyond ``max_num_seqs`` wait until another
-    ends.
-
-    Raises:
-        DeploymentError: The layout does not divide the model, or it has parts whose speed is not
-            modelled.
-        HardwareError: A peak or bandwidth that it needs is not known.
+    ends. Raises what ``step_of`` raises.
     """
     host, mixed = replica.host, replica.shares_steps
     layout, drafting, budget = replica.layout, replica.drafting, replica.max_num_batched_tokens
@@ -155,7 +168,7 @@ def speed(replica: Replica, load: Load) -> Speed:
     ahead = 1.5 if replica.asynchronous else 0.5  # half the step in progress, and the one prepared
     size, pieces = replica.chunks(isl)
 
-    def step(prompts: float, decoding: float) -> StepTime:
+    def step(prompts: float, decoding: float) -> _Step:
         """A step of one of the ``stages`` groups of requests that follow each other."""
         tokens = round(min(prompts * size, budget))
         chunks: tuple[Chunk, ...] = ()
@@ -169,7 +182,7 @@ def speed(replica: Replica, load: Load) -> Speed:
             decode_context_tokens=context,
             other_tokens=(copies - 1) * (tokens + sequences * rows),
         )
-        return replica.step(work if drafting is None else verifying(work, drafting))
+        return step_of(work if drafting is None else verifying(work, drafting))
 
     most = max(1.0, budget * pieces / isl)  # chunks that one step holds
     trains = mixed and not load.lengths_vary
@@ -271,7 +284,7 @@ def speed(replica: Replica, load: Load) -> Speed:
     parts = parts._replace(room=cycle * rounds, burst=share * first)
     requests = load.concurrency / (cycle * (1 + rounds))
     output = requests * osl
-    return Speed(
+    return SpeedOf(
         ttft_seconds=firsts[0],
         ttft_low_seconds=first_low,
         ttft_high_seconds=first_high,
@@ -297,7 +310,7 @@ def _met(arrivals: float) -> float:
     return arrivals / (1 - exp(-arrivals)) if arrivals else 1.0
 
 
-def _cycle(step: StepTime, groups: float) -> tuple[float, float, float]:
+def _cycle(step: TimedStep, groups: float) -> tuple[float, float, float]:
     """Seconds from one step of a group of requests to its next, in a pipeline of such groups.
 
     The group passes every stage; where ``groups`` follow each other, the slowest stage lets each of

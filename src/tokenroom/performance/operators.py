@@ -6,7 +6,7 @@ Everything that depends on the model and its division alone is counted once and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log, sqrt
@@ -237,9 +237,7 @@ def step_operators(
         if layout.host is not None:
             away = layout.host.layers[kind], layout.host.experts[kind]
             block = list(divided(block, layer, layout.host, *away, work))
-        if layout.pipeline_parallel_size > 1:  # who needs to know which stage has it
-            block = [operator._replace(block=kind) for operator in block]
-        found += block
+        found += _placed(block, kind, layout)
     output = [_final_norm(plan, work), *_output(plan, layout, work.outputs)]
     if layout.host is not None and layout.host.output and plan.head is not None:
         output = list(on_host(output, plan.head, layout.host, work))
@@ -256,11 +254,11 @@ def token_operators(spec: ModelSpec, layout: Layout, work: StepWork) -> Iterator
     plan = model_plan(spec, layout)
     yield _embedding(plan, work)
     share = host_share(plan, layout)
-    for layer in plan.layers:
-        yield from _matrices(layer, work)
-        yield from _around(plan, layer, layout, work)
+    for kind, layer in enumerate(plan.layers):
+        block = [*_matrices(layer, work), *_around(plan, layer, layout, work)]
         if share:
-            yield _host_read(layer, layout, work, share)
+            block.append(_host_read(layer, layout, work, share))
+        yield from _placed(block, kind, layout)
     yield _final_norm(plan, work)
     yield from _sends(plan, layout, work)
 
@@ -274,13 +272,20 @@ def mixing_operators(
     those of its prompts and those of the others.
     """
     cache = kv_dtype or spec.kv_cache_dtype or spec.dtype
-    for layer in model_plan(spec, layout).layers:
-        yield from _mixing(layer, layout, work, cache)
+    for kind, layer in enumerate(model_plan(spec, layout).layers):
+        yield from _placed(_mixing(layer, layout, work, cache), kind, layout)
 
 
 def output_operators(spec: ModelSpec, layout: Layout, outputs: int) -> Iterator[Operator]:
     """Those that depend on how many rows of logits are wanted."""
     yield from _output(model_plan(spec, layout), layout, outputs)
+
+
+def _placed(block: Iterable[Operator], kind: int, layout: Layout) -> Iterable[Operator]:
+    """Operators of a kind of block; in a pipeline they say of which, for its stages."""
+    if layout.pipeline_parallel_size == 1:
+        return block
+    return [operator._replace(block=kind) for operator in block]
 
 
 def _embedding(plan: ModelPlan, work: StepWork) -> Operator:

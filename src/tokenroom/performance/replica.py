@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from typing import Protocol
 
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.models.spec import ModelSpec
@@ -13,6 +14,30 @@ from tokenroom.performance.factors import UNCALIBRATED, Factors
 from tokenroom.performance.host import HostCost, arrival_seconds, host_cost
 from tokenroom.performance.step_time import StepTime, step_time
 from tokenroom.performance.work import Layout, StepWork
+
+
+class TimedStep(Protocol):
+    """How long a step takes, whatever else is known of it."""
+
+    @property
+    def seconds(self) -> float:
+        """The estimate."""
+        ...
+
+    @property
+    def low_seconds(self) -> float:
+        """Lower end of its range."""
+        ...
+
+    @property
+    def high_seconds(self) -> float:
+        """Upper end."""
+        ...
+
+    @property
+    def stage_seconds(self) -> float:
+        """The slowest stage's part of it, or all of the accelerators' part."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,17 +121,17 @@ def prompt_chunks(tokens: int, budget: int) -> tuple[int, int]:
     return ceil(tokens / steps), steps
 
 
-def range_of(step: StepTime) -> tuple[float, float, float]:
+def range_of(step: TimedStep) -> tuple[float, float, float]:
     """Seconds of a step, with the ends of their range."""
     return step.seconds, step.low_seconds, step.high_seconds
 
 
-def stage_range(step: StepTime, stages: int) -> tuple[float, float, float]:
+def stage_range(step: TimedStep, stages: int) -> tuple[float, float, float]:
     """Seconds until the next group may follow: the whole step, or the slowest stage's part."""
     return scaled(step, step.stage_seconds / step.seconds if stages > 1 else 1.0)
 
 
-def scaled(step: StepTime, factor: float) -> tuple[float, float, float]:
+def scaled(step: TimedStep, factor: float) -> tuple[float, float, float]:
     """Seconds of a step and the ends of their range, times a factor."""
     value, low, high = range_of(step)
     return value * factor, low * factor, high * factor

@@ -251,15 +251,8 @@ def _timed(
         totals[limiter] = totals.get(limiter, 0.0) + seconds
         by_limiter = limits.setdefault(name, {})
         by_limiter[limiter] = by_limiter.get(limiter, 0.0) + seconds
-    drafted = 0.0
-    if drafting is not None and work.decode_sequences:
-        drafted = host.verify_seconds + host.pass_seconds * drafting.passes
-    scheduling = host.prepare_seconds + drafted
     starting = 0.0 if replayed else starting_seconds(operators, host)
-    prepare = scheduling + starting
-    wait = host.step_seconds + host.sequence_seconds * work.sequences
-    if not asynchronous:
-        wait += scheduling
+    drafted, prepare, wait = host_times(host, work, starting, asynchronous, drafting)
     busy = max(device, prepare)
     shortest, longest = (end + drafted + starting for end in host.prepare_range_seconds)
     less, more = host.spare_seconds
@@ -277,13 +270,45 @@ def _timed(
         high_seconds=busy + wait + above,
         device_seconds=device,
         host_seconds=hosted,
-        stages=(device,) if plan is None else _stages(plan, by_block),
+        stages=(device,) if plan is None else stage_seconds(plan, by_block),
         operators=dict(sorted(shares_of.items(), key=lambda item: -item[1].seconds)),
         limiter=max(totals, key=totals.__getitem__),
         tables_of=efficiency.key,
         borrowed=efficiency.key != accelerator.key,
         work=work,
     )
+
+
+class HostTimes(NamedTuple):
+    """What the host takes of one step.
+
+    Attributes:
+        drafted: For drafting and verifying, of ``prepare``.
+        prepare: Before the accelerators can run it.
+        wait: While they have nothing to do.
+    """
+
+    drafted: float
+    prepare: float
+    wait: float
+
+
+def host_times(
+    host: HostCost,
+    work: StepWork,
+    starting: float,
+    asynchronous: bool,
+    drafting: Drafting | None,
+) -> HostTimes:
+    """The host's part of a step whose kernels take ``starting`` seconds to start."""
+    drafted = 0.0
+    if drafting is not None and work.decode_sequences:
+        drafted = host.verify_seconds + host.pass_seconds * drafting.passes
+    scheduling = host.prepare_seconds + drafted
+    wait = host.step_seconds + host.sequence_seconds * work.sequences
+    if not asynchronous:
+        wait += scheduling
+    return HostTimes(drafted, scheduling + starting, wait)
 
 
 def starting_seconds(operators: Sequence[Operator], host: HostCost) -> float:
@@ -296,8 +321,8 @@ def starting_seconds(operators: Sequence[Operator], host: HostCost) -> float:
     )
 
 
-def _stages(plan: ModelPlan, by_block: Mapping[int, float]) -> tuple[float, ...]:
-    """Seconds of each stage: its blocks, and what the first and last have."""
+def stage_seconds(plan: ModelPlan, by_block: Mapping[int, float]) -> tuple[float, ...]:
+    """Seconds of each stage from those of each kind of block: its own, and what the ends have."""
     last = len(plan.stages) - 1
     found = []
     for stage, counts in enumerate(plan.stages):

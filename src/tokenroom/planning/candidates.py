@@ -11,6 +11,7 @@ from tokenroom.errors import DeploymentError, shown
 from tokenroom.hardware.accelerator import Accelerator
 from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.spec import LatentAttention, ModelSpec, MoEFFN
+from tokenroom.planning.tuning import AS_IT_IS, Tuning
 
 PER_NODE: Final = 8
 """GPUs of one host: HGX and most servers."""
@@ -31,7 +32,7 @@ class Candidate:
         data_parallel_size: Copies of attention that share the experts.
         expert_parallel: Experts are divided by whole ones.
         kv: Type of the KV cache; None for what the engine takes by itself.
-        max_num_batched_tokens: Token budget of a step; None for the engine's own.
+        tuning: Further settings of the engine.
     """
 
     spec: ModelSpec
@@ -42,7 +43,7 @@ class Candidate:
     data_parallel_size: int = 1
     expert_parallel: bool = False
     kv: str | None = None
-    max_num_batched_tokens: int | None = None
+    tuning: Tuning = AS_IT_IS
 
     @property
     def gpus(self) -> int:

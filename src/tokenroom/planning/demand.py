@@ -84,6 +84,11 @@ class Demand:
         for name in ("input_tokens", "output_tokens"):
             if getattr(self, name) < 1:
                 raise DeploymentError(f"{name} is {shown(getattr(self, name))}; give 1 or more")
+        if self.output_tokens < 2 and self.objectives.tpot_seconds is not None:
+            raise DeploymentError(
+                "requests of one output token have no time per further token; leave the TPOT "
+                "out, or ask about 2 tokens or more"
+            )
         if self.users is None and self.think_seconds:
             raise DeploymentError("think_seconds belongs to users; leave it out of a rate")
         if self.users is not None and self.burst != 1:
@@ -114,7 +119,10 @@ class Demand:
         Denning and Buzen, The Operational Analysis of Queueing Network Models, 1978): those whose
         requests are in flight, ``X R``, and those who think, ``X Z``.
         """
-        rate = point.requests_per_second.value
+        return self.served_by(point.concurrency, point.requests_per_second.value)
+
+    def served_by(self, clients: int, requests_per_second: float) -> float:
+        """The same of clients in flight and the rate at which they are answered."""
         if self.users is None:
-            return rate
-        return point.concurrency + rate * self.think_seconds
+            return requests_per_second
+        return clients + requests_per_second * self.think_seconds

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from tokenroom.planning.judging import Proposal, Rejection
 
@@ -26,16 +27,20 @@ def front(proposals: Iterable[Proposal]) -> tuple[list[Proposal], list[Rejection
                 Rejection(
                     candidate=proposal.candidate,
                     reason="dominated",
-                    values={
-                        "by": winner,
-                        "gpus": proposal.gpus,
-                        "usd": proposal.usd_per_hour,
-                        "communication": proposal.point.tpot_shares["communication"],
-                    },
+                    details=partial(_beaten, proposal, winner),
                     nearest=proposal.gpus / winner.gpus,
                 )
             )
     return kept, beaten
+
+
+def _beaten(proposal: Proposal, winner: Proposal) -> Mapping[str, object]:
+    return {
+        "by": winner,
+        "gpus": proposal.gpus,
+        "usd": proposal.usd_per_hour,
+        "communication": proposal.point.tpot_shares["communication"],
+    }
 
 
 def in_turns(proposals: Sequence[Proposal]) -> Iterator[Proposal]:
@@ -61,7 +66,8 @@ def _rank(proposal: Proposal) -> tuple[float, ...]:
         float(usd is None),
         memory if usd is None else usd,
         proposal.gpus,
-        proposal.point.tpot_seconds.value,
+        proposal.tpot_seconds,
+        proposal.candidate.tuning.settled,
     )
 
 
@@ -74,7 +80,7 @@ def _beats(winner: Proposal, other: Proposal) -> bool:
         return False
     return (
         cheaper
-        and winner.point.ttft_seconds.value <= other.point.ttft_seconds.value
-        and winner.point.tpot_seconds.value <= other.point.tpot_seconds.value
+        and winner.ttft_seconds <= other.ttft_seconds
+        and winner.tpot_seconds <= other.tpot_seconds
         and winner.headroom >= other.headroom
     )

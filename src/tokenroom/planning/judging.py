@@ -7,25 +7,30 @@ many clients one replica takes under the objectives, and so how many replicas th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Final, NamedTuple
 
 from tokenroom.errors import TokenroomError
-from tokenroom.fitting import FitResult, fit
-from tokenroom.hardware.accelerator import Node
+from tokenroom.fitting import FitResult
 from tokenroom.memory.weights import checkpoint_weights
-from tokenroom.objectives import LoadLimits, largest_that
-from tokenroom.planning.candidates import PER_NODE, Candidate, least_gpus
+from tokenroom.objectives import LoadLimits
+from tokenroom.planning.candidates import Candidate, least_gpus
 from tokenroom.planning.demand import Demand
-from tokenroom.serving_speed import MAX_CONCURRENCY, ServingSpeed, speed_of
+from tokenroom.planning.layout_memory import fit_of
+from tokenroom.planning.tuned import Counts, LayoutJudge, Tuned
+from tokenroom.planning.tuning import DEFAULTS_ALONE, TuningSpace
+from tokenroom.serving_speed import ServingSpeed, speed_of
 
 MOST_REPLICAS: Final = 4096
 _COSTLY_SHARE: Final = 0.3
 """Of a step, from which on exchanging between GPUs is named as what holds a candidate back."""
+_SOONER: Final = 0.9
+"""Of a time, from which down a tuning is proposed beside the one that serves the most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Rejection:
     """A candidate that is not proposed.
 
@@ -34,15 +39,89 @@ class Rejection:
         reason: Why: ``"refused"``, ``"weights"``, ``"memory"``, ``"ttft"``, ``"tpot"``,
             ``"gpus"``, ``"budget"``, ``"unpriced"``, ``"replicas"``,
             ``"dominated"`` or ``"simulation"``.
-        values: Figures of the reason.
+        details: Figures of the reason, or what works them out when they are asked for.
         nearest: How far it is from being proposed, to compare with others of the same reason:
             the factor by which it misses, or infinity where nothing measures it.
     """
 
     candidate: Candidate
     reason: str
-    values: Mapping[str, object] = field(default_factory=dict)
+    details: Mapping[str, object] | Callable[[], Mapping[str, object]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     nearest: float = math.inf
+
+    @cached_property
+    def values(self) -> Mapping[str, object]:
+        """Figures of the reason."""
+        return self.details() if callable(self.details) else self.details
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Proposal:
+    """Replicas of a candidate that take the whole demand, by the closed form.
+
+    Attributes:
+        tuned: One replica, with the speed of each number of its clients.
+        demand: What is served.
+        replicas: How many there are.
+        clients: Of one replica at its share of the demand.
+        ttft_seconds: What they see on average.
+        tpot_seconds: Likewise.
+        headroom: Demand that all replicas take at most, over the demand.
+        usd_per_hour: Of all GPUs; None without a price.
+    """
+
+    tuned: Tuned
+    demand: Demand
+    replicas: int
+    clients: int
+    ttft_seconds: float
+    tpot_seconds: float
+    headroom: float
+    usd_per_hour: float | None
+
+    @property
+    def candidate(self) -> Candidate:
+        """One replica."""
+        return self.tuned.candidate
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all replicas."""
+        return self.replicas * self.candidate.gpus
+
+    @cached_property
+    def most(self) -> ServingSpeed:
+        """The largest load of one replica that keeps the objectives on average."""
+        demand = self.demand
+        return speed_of(
+            fit_of(self.candidate, demand),
+            input_tokens=demand.input_tokens,
+            output_tokens=demand.output_tokens,
+            concurrency=self.tuned.clients,
+        )
+
+    @cached_property
+    def point(self) -> ServingSpeed:
+        """One replica at its share of the demand."""
+        return self.most.at(self.clients)
+
+    @property
+    def fit(self) -> FitResult:
+        """The memory of one replica."""
+        return self.most.fit
+
+    @property
+    def is_extrapolated(self) -> bool:
+        """No operator was measured on this kind of GPU: its times are carried over from others."""
+        own = f"{self.candidate.accelerator.key}:"
+        return not any(table.startswith(own) for table in self.point.tables)
+
+    @property
+    def output_tokens_per_second(self) -> float:
+        """Of all replicas, at the demand."""
+        return self.point.output_tokens_per_second.value * self.replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,221 +142,185 @@ class Bounds:
 UNBOUNDED: Final = Bounds()
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Proposal:
-    """Replicas of a candidate that take the whole demand, by the closed form.
+class Judged(NamedTuple):
+    """What becomes of a layout.
 
     Attributes:
-        candidate: One replica.
-        fit: Its memory.
-        replicas: How many there are.
-        most: The largest load of one replica that keeps the objectives on average.
-        point: One replica at its share of the demand.
-        headroom: Demand that all replicas take at most, over the demand.
-        usd_per_hour: Of all GPUs; None without a price.
+        proposals: The few tunings of it that are worth a look; none of a rejected one.
+        rejection: Why there is none.
+        counts: Its tunings.
     """
 
-    candidate: Candidate
-    fit: FitResult
-    replicas: int
-    most: ServingSpeed
-    point: ServingSpeed
-    headroom: float
-    usd_per_hour: float | None
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of all replicas."""
-        return self.replicas * self.candidate.gpus
-
-    @property
-    def is_extrapolated(self) -> bool:
-        """No operator was measured on this kind of GPU: its times are carried over from others."""
-        own = f"{self.candidate.accelerator.key}:"
-        return not any(table.startswith(own) for table in self.point.tables)
-
-    @property
-    def output_tokens_per_second(self) -> float:
-        """Of all replicas, at the demand."""
-        return self.point.output_tokens_per_second.value * self.replicas
+    proposals: tuple[Proposal, ...]
+    rejection: Rejection | None
+    counts: Counts
 
 
 def judged(
     candidate: Candidate, demand: Demand, bounds: Bounds = UNBOUNDED
 ) -> Proposal | Rejection:
-    """What becomes of a candidate.
+    """What becomes of a candidate as it is, its tuning included.
 
     Args:
         candidate: One replica.
         demand: What is to be served.
         bounds: What there is of its kind of GPU.
     """
+    tuning = candidate.tuning
+    space = TuningSpace(
+        max_num_batched_tokens=(tuning.max_num_batched_tokens,),
+        max_num_seqs=(tuning.max_num_seqs,),
+        memory_shares=(tuning.memory_share,),
+        prefix_caching=(tuning.prefix_caching,),
+        kv_offload_bytes=(tuning.kv_offload_bytes,),
+        max_model_lens=(tuning.max_model_len,),
+        drafts=(tuning.draft,),
+    )
+    found = judged_layout(candidate, demand, space, bounds)
+    if found.rejection is not None:
+        return found.rejection
+    (proposal,) = found.proposals
+    return proposal
+
+
+def judged_layout(
+    layout: Candidate,
+    demand: Demand,
+    space: TuningSpace = DEFAULTS_ALONE,
+    bounds: Bounds = UNBOUNDED,
+) -> Judged:
+    """What becomes of a layout under all tunings of a space.
+
+    Args:
+        layout: How the model is divided, and over what; its own tuning does not count.
+        demand: What is to be served.
+        space: Of :func:`~tokenroom.planning.tuning.space_of` its engine.
+        bounds: What there is of its kind of GPU.
+    """
     if bounds.budget_usd_per_hour is not None and bounds.usd_per_gpu_hour is None:
-        return Rejection(candidate=candidate, reason="unpriced")
-    needed = least_gpus(candidate.spec, candidate.accelerator)
-    if needed > candidate.gpus:
-        weights_bytes = checkpoint_weights(candidate.spec).total_bytes
-        return Rejection(
-            candidate=candidate,
+        rejection = Rejection(candidate=layout, reason="unpriced")
+        return Judged((), rejection, Counts(0, len(space)))
+    needed = least_gpus(layout.spec, layout.accelerator)
+    if needed > layout.gpus:
+        rejection = Rejection(
+            candidate=layout,
             reason="weights",
-            values={"weights_bytes": weights_bytes, "gpus": needed, "most": candidate.gpus},
-            nearest=needed / candidate.gpus,
+            details={
+                "weights_bytes": checkpoint_weights(layout.spec).total_bytes,
+                "gpus": needed,
+                "most": layout.gpus,
+            },
+            nearest=needed / layout.gpus,
         )
-    most = largest_load(candidate, demand)
-    if isinstance(most, Rejection):
-        return most
-    return proposed(candidate, demand, most, bounds=bounds)
+        return Judged((), rejection, Counts(0, len(space)))
+    verdict = LayoutJudge(layout, demand, space).verdict()
+    if not verdict.tuned:
+        first = replace(layout, tuning=next(iter(space)))
+        return Judged((), _why_not(first, demand), verdict.counts)
+    found = [proposed(tuned, demand, bounds=bounds) for tuned in verdict.tuned]
+    proposals = [each for each in found if isinstance(each, Proposal)]
+    if not proposals:
+        refused = [each for each in found if isinstance(each, Rejection)]
+        return Judged((), min(refused, key=lambda each: each.nearest), verdict.counts)
+    return Judged(tuple(_few(proposals)), None, verdict.counts)
 
 
-def largest_load(candidate: Candidate, demand: Demand) -> ServingSpeed | Rejection:
-    """The largest load of one replica that keeps the objectives on average, or why none does."""
-    found = fitted(candidate, demand)
-    if isinstance(found, Rejection):
-        return found
-    try:
-        asked = speed_of(
-            found,
-            input_tokens=demand.input_tokens,
-            output_tokens=demand.output_tokens,
-            concurrency=1,
-        )
-    except TokenroomError as error:
-        return Rejection(candidate=candidate, reason="refused", values={"text": str(error)})
-    most = _largest(asked, demand)
-    return _too_slow(candidate, asked, demand) if most is None else most
+def _few(proposals: Sequence[Proposal]) -> list[Proposal]:
+    """Of one layout: what needs the fewest replicas and serves the most, and what answers sooner.
 
-
-def fitted(candidate: Candidate, demand: Demand) -> FitResult | Rejection:
-    """The memory of a candidate that starts and holds a request, or why there is none."""
-    try:
-        found = fit(
-            candidate.spec,
-            Node(
-                accelerator=candidate.accelerator,
-                count=candidate.gpus,
-                per_node=min(PER_NODE, candidate.gpus),
-            ),
-            **settings(candidate, demand),
-        )
-    except TokenroomError as error:
-        return Rejection(candidate=candidate, reason="refused", values={"text": str(error)})
-    if found.plan.refusal is not None:
-        return Rejection(
-            candidate=candidate, reason="memory", values={"refusal": found.plan.refusal}
-        )
-    return found
-
-
-def settings(candidate: Candidate, demand: Demand) -> dict[str, Any]:
-    """What the engine is told beside the model and the GPUs."""
-    chosen: dict[str, Any] = {
-        "engine": candidate.engine,
-        "context": demand.longest_tokens,
-        "request_tokens": demand.input_tokens + demand.output_tokens,
-        "kv": candidate.kv,
-    }
-    if candidate.gpus > 1:
-        chosen["tp"] = candidate.tensor_parallel_size
-        if candidate.pipeline_parallel_size > 1:
-            chosen["pp"] = candidate.pipeline_parallel_size
-        if candidate.data_parallel_size > 1:
-            chosen["dp"] = candidate.data_parallel_size
-        if candidate.expert_parallel:
-            chosen["ep"] = True
-    if candidate.max_num_batched_tokens is not None:
-        chosen["max_num_batched_tokens"] = candidate.max_num_batched_tokens
-    return chosen
+    Others are only worth a look where they need no more GPUs and the mean TTFT or TPOT is a tenth
+    shorter.
+    """
+    replicas = min(each.replicas for each in proposals)
+    least = [each for each in proposals if each.replicas == replicas]
+    best = max(least, key=lambda each: (each.headroom, -each.candidate.tuning.settled))
+    kept = [best]
+    for name in ("ttft_seconds", "tpot_seconds"):
+        soonest = min(least, key=lambda each: getattr(each, name))
+        sooner = all(getattr(soonest, name) < _SOONER * getattr(each, name) for each in kept)
+        if sooner:
+            kept.append(soonest)
+    return kept
 
 
 def proposed(
-    candidate: Candidate,
-    demand: Demand,
-    most: ServingSpeed,
-    *,
-    replicas: int = 1,
-    bounds: Bounds = UNBOUNDED,
+    tuned: Tuned, demand: Demand, *, replicas: int = 1, bounds: Bounds = UNBOUNDED
 ) -> Proposal | Rejection:
-    """As many replicas as the demand needs, at least ``replicas``, where each takes ``most``."""
-    most_gpus, budget_usd_per_hour = bounds.most_gpus, bounds.budget_usd_per_hour
-    usd_per_gpu_hour = bounds.usd_per_gpu_hour
-    each = demand.served(most)
-    replicas = max(replicas, math.ceil(demand.amount / each - 1e-9))
-    values = {"replicas": replicas, "gpus": replicas * candidate.gpus}
-    if most_gpus is not None and values["gpus"] > most_gpus:
+    """As many replicas as the demand needs, at least ``replicas``."""
+    candidate, each = tuned.candidate, tuned.served
+    replicas = tuned.replicas_for(demand, replicas)
+    gpus, most_gpus = replicas * candidate.gpus, bounds.most_gpus
+    values = {"replicas": replicas, "gpus": gpus}
+    if most_gpus is not None and gpus > most_gpus:
         return Rejection(
             candidate=candidate,
             reason="gpus",
-            values={**values, "most": most_gpus, "served": each * (most_gpus // candidate.gpus)},
-            nearest=values["gpus"] / most_gpus,
+            details={**values, "most": most_gpus, "served": each * (most_gpus // candidate.gpus)},
+            nearest=gpus / most_gpus if most_gpus else math.inf,
         )
     if replicas > MOST_REPLICAS:
-        return Rejection(candidate=candidate, reason="replicas", values=values, nearest=replicas)
-    usd = None if usd_per_gpu_hour is None else values["gpus"] * usd_per_gpu_hour
-    if budget_usd_per_hour is not None and usd is not None and usd > budget_usd_per_hour:
+        return Rejection(candidate=candidate, reason="replicas", details=values, nearest=replicas)
+    price, budget = bounds.usd_per_gpu_hour, bounds.budget_usd_per_hour
+    usd = None if price is None else gpus * price
+    if budget is not None and usd is not None and usd > budget:
         return Rejection(
             candidate=candidate,
             reason="budget",
-            values={**values, "usd": usd, "most": budget_usd_per_hour},
-            nearest=usd / budget_usd_per_hour,
+            details={**values, "usd": usd, "most": budget},
+            nearest=usd / budget,
         )
+    clients, means = tuned.at_share(demand, replicas)
     return Proposal(
-        candidate=candidate,
-        fit=most.fit,
+        tuned=tuned,
+        demand=demand,
         replicas=replicas,
-        most=most,
-        point=_at_share(most, demand, replicas),
+        clients=clients,
+        ttft_seconds=means.ttft_seconds,
+        tpot_seconds=means.tpot_seconds,
         headroom=each * replicas / demand.amount,
         usd_per_hour=usd,
     )
 
 
-def _largest(asked: ServingSpeed, demand: Demand) -> ServingSpeed | None:
-    """The largest load that keeps the objectives on average while all requests run."""
-    points = {1: asked}
-
-    def keeps(concurrency: int) -> bool:
-        if concurrency not in points:
-            points[concurrency] = asked.at(concurrency)
-        return not demand.objectives.missed(points[concurrency])
-
-    running = min(asked.fit.requests_running, MAX_CONCURRENCY)
-    if demand.users is not None:
-        running = min(running, demand.users)
-    found = largest_that(running, keeps)
-    return points.get(found) if found else None
-
-
-def _at_share(most: ServingSpeed, demand: Demand, replicas: int) -> ServingSpeed:
-    """One replica at its share: the fewest clients by whom that much is served."""
-    share = demand.amount / replicas
-    points = {most.concurrency: most}
-
-    def is_less(concurrency: int) -> bool:
-        if concurrency not in points:
-            points[concurrency] = most.at(concurrency)
-        return demand.served(points[concurrency]) < share
-
-    below = largest_that(most.concurrency - 1, is_less)
-    return points.get(below + 1) or most.at(below + 1)
+def _why_not(candidate: Candidate, demand: Demand) -> Rejection:
+    """Why no tuning of a layout keeps the objectives, told of the engine's own settings."""
+    try:
+        found = fit_of(candidate, demand)
+        if found.plan.refusal is not None:
+            return Rejection(
+                candidate=candidate, reason="memory", details={"refusal": found.plan.refusal}
+            )
+        alone = speed_of(
+            found,
+            input_tokens=demand.input_tokens,
+            output_tokens=demand.output_tokens,
+            concurrency=1,
+        )
+        missed = demand.objectives.missed(alone)
+    except TokenroomError as error:
+        return Rejection(candidate=candidate, reason="refused", details={"text": str(error)})
+    wanted = getattr(demand.objectives, f"{missed[0]}_seconds")
+    seconds = getattr(alone, f"{missed[0]}_seconds").value
+    return Rejection(
+        candidate=candidate,
+        reason=missed[0],
+        details=partial(_too_slow, alone, demand),
+        nearest=seconds / wanted,
+    )
 
 
-def _too_slow(candidate: Candidate, alone: ServingSpeed, demand: Demand) -> Rejection:
-    """Which objective one request alone misses, by how much, and what holds it back."""
+def _too_slow(alone: ServingSpeed, demand: Demand) -> Mapping[str, object]:
+    """By how much one request alone misses its objective, and what holds it back."""
     (first, *_) = LoadLimits(asked=alone, objectives=demand.objectives).unmet
     ledger = alone.decode if first.objective == "tpot" else alone.prefill
     shares = ledger.shares
     limiter = max(shares, key=shares.__getitem__)
     if shares["communication"] >= _COSTLY_SHARE:
         limiter = "communication"
-    return Rejection(
-        candidate=candidate,
-        reason=first.objective,
-        values={
-            "alone_seconds": first.alone_seconds.value,
-            "wanted_seconds": first.wanted_seconds,
-            "floor_seconds": first.floor.seconds,
-            "limiter": limiter,
-            "share": shares[limiter],
-        },
-        nearest=first.alone_seconds.value / first.wanted_seconds,
-    )
+    return {
+        "alone_seconds": first.alone_seconds.value,
+        "wanted_seconds": first.wanted_seconds,
+        "floor_seconds": first.floor.seconds,
+        "limiter": limiter,
+        "share": shares[limiter],
+    }

@@ -22,6 +22,10 @@ SPREAD: Final = 0.2
 """Lengths that are given as one number vary by so much either way: alike requests never get out
 of step with each other, which real ones do."""
 
+USUAL_TOKENS: Final = (3072, 1024)
+"""Prompt and answer of a request where nobody says how long they are: 4,096 tokens together, what
+the tables of GPUs for users and the articles they regenerate count with."""
+
 _DRAWS: Final = 20_000
 
 

@@ -8,8 +8,9 @@ from typing import Final
 
 from tokenroom.planning.candidates import Candidate
 from tokenroom.planning.demand import Demand
-from tokenroom.planning.judging import largest_load
-from tokenroom.serving_speed import MAX_CONCURRENCY, ServingSpeed
+from tokenroom.planning.tuned import LayoutJudge
+from tokenroom.planning.tuning import DEFAULTS_ALONE, TuningSpace, space_of
+from tokenroom.serving_speed import MAX_CONCURRENCY
 
 _STEP: Final = 0.96
 """A number of users that simulation fails is followed by so much of it."""
@@ -18,23 +19,27 @@ _TRIES: Final = 12
 
 
 def most_users(
-    candidates: Sequence[Candidate], demand: Demand, inventory: Mapping[str, int]
+    candidates: Sequence[Candidate],
+    demand: Demand,
+    inventory: Mapping[str, int],
+    space: TuningSpace = DEFAULTS_ALONE,
 ) -> int:
     """Users that the best candidate takes on all the GPUs of its kind, by the closed form.
 
     Args:
-        candidates: Replicas to be tried.
+        candidates: Layouts to be tried.
         demand: Of how many users does not matter.
         inventory: GPUs of each kind there are, by key.
+        space: Settings to be tried of each.
     """
-    most = 0
+    most = 0.0
     many = replace(demand, users=MAX_CONCURRENCY)  # so that the largest load is not cut to them
     for candidate in candidates:
         replicas = inventory.get(candidate.accelerator.key, 0) // candidate.gpus
-        found = largest_load(candidate, many) if replicas else None
-        if isinstance(found, ServingSpeed):
-            most = max(most, int(demand.served(found) * replicas))
-    return most
+        if replicas:
+            verdict = LayoutJudge(candidate, many, space_of(candidate.engine, space)).verdict()
+            most = max([most, *(tuned.served * replicas for tuned in verdict.tuned)])
+    return int(most)
 
 
 def loads_to_try(users: int) -> Iterator[int]:

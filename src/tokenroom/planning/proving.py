@@ -69,14 +69,13 @@ def proven(case: Case) -> Proven:
             last = verified(proposal, case.demand, seed=case.seed)
         except DeploymentError as error:
             return Rejection(
-                candidate=proposal.candidate, reason="refused", values={"text": str(error)}
+                candidate=proposal.candidate, reason="refused", details={"text": str(error)}
             )
         if last.kept:
             return Proof(proposal, last)
         following = proposed(
-            proposal.candidate,
+            proposal.tuned,
             case.demand,
-            proposal.most,
             replicas=max(proposal.replicas + 1, round(proposal.replicas * _GROWTH)),
             bounds=case.bounds,
         )
@@ -102,7 +101,7 @@ def _failed(proposal: Proposal, found: Verification, demand: Demand) -> Rejectio
     return Rejection(
         candidate=proposal.candidate,
         reason="simulation",
-        values={
+        details={
             "objective": name,
             "seconds": seconds,
             "wanted_seconds": wanted,
@@ -159,7 +158,7 @@ class Prover:
         return Rejection(
             candidate=case.proposal.candidate,
             reason="refused",
-            values={"text": f"the worker that simulated it ended {_LOST} times, out of memory"},
+            details={"text": f"the worker that simulated it ended {_LOST} times, out of memory"},
         )
 
     def finished(self) -> Iterator[tuple[Proposal, Proof]]:

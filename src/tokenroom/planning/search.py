@@ -13,8 +13,10 @@ from tokenroom.execution.inline import Inline
 from tokenroom.planning.candidates import Candidate
 from tokenroom.planning.demand import Demand
 from tokenroom.planning.front import front, in_turns
-from tokenroom.planning.judging import Bounds, Proposal, Rejection, judged
+from tokenroom.planning.judging import Bounds, Proposal, Rejection, judged_layout
 from tokenroom.planning.proving import Case, Proven, Prover
+from tokenroom.planning.tuned import Counts
+from tokenroom.planning.tuning import DEFAULTS_ALONE, TuningSpace, space_of
 from tokenroom.planning.verification import Verification
 
 
@@ -56,8 +58,10 @@ class Plan:
         options: Deployments that hold it, cheapest first.
         rejections: Everything else that was tried, with the reason.
         untried: Proposals by the closed form that were not simulated, since enough others hold.
-        candidates: Everything that was to be judged.
-        judged: Candidates that were.
+        candidates: Every layout that was to be judged.
+        judged: Layouts that were.
+        counts: Deployments, each a layout with settings of its engine: how many were judged, and
+            how many a bound ruled out together with one that was.
         complete: The search was not interrupted.
     """
 
@@ -67,6 +71,7 @@ class Plan:
     untried: tuple[Proposal, ...]
     candidates: Sequence[Candidate]
     judged: int
+    counts: Counts
     complete: bool
 
 
@@ -74,8 +79,9 @@ class Search:
     """One search, which can be ended at any point with what it has found.
 
     Args:
-        candidates: Replicas to be tried.
+        candidates: Layouts to be tried.
         demand: What is to be served.
+        space: Settings to be tried of each, as far as its engine has them.
         prices: USD of one GPU for an hour by the accelerator's key, as far as known.
         inventory: GPUs of each kind there are, by key; None for any number.
         budget_usd_per_hour: The most that all GPUs may cost; None for any sum.
@@ -93,6 +99,7 @@ class Search:
         candidates: Sequence[Candidate],
         demand: Demand,
         *,
+        space: TuningSpace = DEFAULTS_ALONE,
         prices: Mapping[str, float] | None = None,
         inventory: Mapping[str, int] | None = None,
         budget_usd_per_hour: float | None = None,
@@ -109,12 +116,14 @@ class Search:
             raise DeploymentError(f"wanted is {wanted}; ask for 1 plan or more")
         self._candidates = candidates
         self._demand = demand
+        self._space = space
         self._prices = prices or {}
         self._inventory = inventory
         self._budget = budget_usd_per_hour
         self._wanted = wanted
         self._seed = seed
         self._judged = 0
+        self._counts = Counts()
         self._proposals: list[Proposal] = []
         self._rejections: list[Rejection] = []
         self._verified: dict[Proposal, Verification] = {}
@@ -126,12 +135,17 @@ class Search:
         self._prover.begin()
         for candidate in self._candidates:
             yield Progress("judge", self._judged, len(self._candidates), candidate)
-            found = judged(candidate, self._demand, self._bounds(candidate))
+            found = judged_layout(
+                candidate,
+                self._demand,
+                space_of(candidate.engine, self._space),
+                self._bounds(candidate),
+            )
             self._judged += 1
-            if isinstance(found, Proposal):
-                self._proposals.append(found)
-            else:
-                self._rejections.append(found)
+            self._counts += found.counts
+            self._proposals += found.proposals
+            if found.rejection is not None:
+                self._rejections.append(found.rejection)
         while len(self._options) < self._wanted and (upcoming := self._upcoming()):
             yield Progress("verify", len(self._options), self._wanted, upcoming[0].candidate)
             self._prover.ahead(map(self._case, upcoming))
@@ -157,6 +171,7 @@ class Search:
             untried=tuple(proposal for proposal in kept if proposal not in verified),
             candidates=self._candidates,
             judged=self._judged,
+            counts=self._counts,
             complete=self._complete,
         )
 

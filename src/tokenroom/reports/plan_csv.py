@@ -9,13 +9,17 @@ from typing import Any, Final
 
 from tokenroom.errors import TokenroomError
 from tokenroom.planning.search import Plan
+from tokenroom.planning.tuning import Draft
+from tokenroom.planning.tuning_words import draft_text
 from tokenroom.reports.messages import Language
 from tokenroom.reports.plan_json import plan_json
 
 COLUMNS: Final = (
     *("state", "model", "engine", "accelerator", "tensor_parallel_size"),
     *("pipeline_parallel_size", "data_parallel_size", "expert_parallel", "kv_cache_dtype"),
-    *("max_num_batched_tokens", "gpus_per_replica", "replicas", "gpus", "usd_per_hour"),
+    *("max_num_batched_tokens", "max_num_seqs", "memory_share", "prefix_caching"),
+    *("kv_offload_bytes", "max_model_len", "draft"),
+    *("gpus_per_replica", "replicas", "gpus", "usd_per_hour"),
     *("headroom", "mean_ttft_seconds", "mean_tpot_seconds", "ttft_seconds", "tpot_seconds"),
     *("output_tokens_per_second", "limiter", "reason", "text"),
 )
@@ -45,9 +49,16 @@ def _rows(plan: Plan, language: Language) -> Iterator[dict[str, Any]]:
         yield {
             **found,
             "state": "proposed",
+            "draft": _draft(found),
             "ttft_seconds": simulated["ttft"][statistic],
             "tpot_seconds": simulated["tpot"][statistic],
         }
     for state in ("untried", "rejected"):
         for found in answer[state]:
-            yield {**found, "state": state}
+            yield {**found, "state": state, "draft": _draft(found)}
+
+
+def _draft(candidate: dict[str, Any]) -> str:
+    """Speculative decoding as ``--draft`` takes it."""
+    draft = candidate["draft"]
+    return "" if draft is None else draft_text(Draft(**draft))

@@ -15,12 +15,13 @@ from tokenroom.engines.artefacts import container
 from tokenroom.planning.candidates import Candidate
 from tokenroom.planning.demand import Demand
 from tokenroom.planning.judging import Proposal, Rejection
+from tokenroom.planning.quality import quality_notes
 from tokenroom.planning.search import Option, Plan
 from tokenroom.reports.messages import Language
 from tokenroom.reports.plan_files import stem_of
-from tokenroom.reports.plan_text import deployment_text, option_lines, reason_text
+from tokenroom.reports.plan_text import deployment_text, option_lines, quality_text, reason_text
 
-SCHEMA_VERSION: Final = "1.0"
+SCHEMA_VERSION: Final = "1.1"
 
 
 def plan_json(plan: Plan, language: Language) -> dict[str, Any]:
@@ -31,6 +32,10 @@ def plan_json(plan: Plan, language: Language) -> dict[str, Any]:
         "complete": plan.complete,
         "candidates": len(plan.candidates),
         "judged": plan.judged,
+        "deployments": {
+            "judged": plan.counts.judged,
+            "ruled_out_by_bounds": plan.counts.skipped,
+        },
         "plans": [
             _option(option, number, plan.demand, language)
             for number, option in enumerate(plan.options, start=1)
@@ -61,6 +66,7 @@ def _demand(demand: Demand) -> dict[str, Any]:
 
 
 def _candidate(candidate: Candidate, language: Language, replicas: int = 1) -> dict[str, Any]:
+    tuning = candidate.tuning
     return {
         "name": deployment_text(candidate, language, replicas),
         "model": candidate.spec.name,
@@ -71,7 +77,14 @@ def _candidate(candidate: Candidate, language: Language, replicas: int = 1) -> d
         "data_parallel_size": candidate.data_parallel_size,
         "expert_parallel": candidate.expert_parallel,
         "kv_cache_dtype": candidate.kv,
-        "max_num_batched_tokens": candidate.max_num_batched_tokens,
+        "max_num_batched_tokens": tuning.max_num_batched_tokens,
+        "max_num_seqs": tuning.max_num_seqs,
+        "memory_share": tuning.memory_share,
+        "prefix_caching": tuning.prefix_caching,
+        "kv_offload_bytes": tuning.kv_offload_bytes,
+        "max_model_len": tuning.max_model_len,
+        "draft": None if tuning.draft is None else asdict(tuning.draft),
+        "quality": [quality_text(note, language) for note in quality_notes(candidate)],
         "gpus_per_replica": candidate.gpus,
     }
 

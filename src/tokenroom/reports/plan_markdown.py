@@ -11,6 +11,7 @@ from tokenroom.reports.messages import Language, message
 from tokenroom.reports.plan_files import artefacts
 from tokenroom.reports.plan_text import (
     deployment_text,
+    found_text,
     heading,
     heading_of,
     nearest_rejections,
@@ -44,7 +45,7 @@ def markdown_lines(plan: Plan, language: Language) -> Iterator[str]:
         yield message("plan.interrupted", language)
         yield ""
     if plan.options:
-        yield message("plan.found", language, judged=plan.judged)
+        yield found_text(plan, language)
         yield ""
         columns = table_columns(plan)
         yield _row(heading_of(name, plan.demand, language) for name in columns)

@@ -39,9 +39,55 @@ PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "plan.statistic.p99": ("of 99% of the requests", "的 P99"),
     "plan.join": ("; ", "；"),
     "plan.found": (
-        "{judged} deployments judged; each of these was simulated under its share of the load",
-        "共评估 {judged} 种部署；下列各项都在各自分担的负载下做过模拟",
+        "{judged} deployments judged, {layouts} layouts with settings of their engines; each of "
+        "these was simulated under its share of the load",
+        "共评估 {judged} 种部署（{layouts} 种划分方式及其引擎参数）；"
+        "下列各项都在各自分担的负载下做过模拟",
     ),
+    "plan.found.bounds": (
+        "{all} deployments, {layouts} layouts with settings of their engines: {judged} "
+        "judged, {skipped} ruled out together with one of those; each of these was simulated "
+        "under its share of the load",
+        "共 {all} 种部署（{layouts} 种划分方式及其引擎参数）：评估 {judged} 种，另有 {skipped} "
+        "种随其中之一一并排除；下列各项都在各自分担的负载下做过模拟",
+    ),
+    "plan.quality.source": ("{text} ({source})", "{text}（{source}）"),
+    "plan.quality.weights.fp8": (
+        "Weights in {name}: answers as good as in 16 bits",
+        "权重为 {name}：回答质量与 16 位相当",
+    ),
+    "plan.quality.weights.int8": (
+        "Weights in {name}: 1 to 3% lower accuracy when well tuned",
+        "权重为 {name}：调校得当时准确率下降 1% 至 3%",
+    ),
+    "plan.quality.weights.int4": (
+        "Weights in {name}: accuracy rivals 8 bits, measure it on tasks of your own",
+        "权重为 {name}：准确率接近 8 位，请用自己的任务验证",
+    ),
+    "plan.quality.weights.nvfp4": (
+        "Weights in {name}: accuracy falls by a point or two",
+        "权重为 {name}：准确率下降一至两个百分点",
+    ),
+    "plan.quality.weights.lower": (
+        "Weights in {name}: what that does to answers is not known here, measure it",
+        "权重为 {name}：对回答质量的影响未知，请自行验证",
+    ),
+    "plan.quality.kv.fp8": (
+        "KV cache in {name}: accuracy typically falls only minimally",
+        "KV 缓存为 {name}：准确率通常只有极小下降",
+    ),
+    "plan.quality.kv.lower": (
+        "KV cache in {name}: what that does to answers is not known here, measure it",
+        "KV 缓存为 {name}：对回答质量的影响未知，请自行验证",
+    ),
+    "plan.tuning.budget": ("budget {value}", "每步 {value} token"),
+    "plan.tuning.seqs": ("seqs {value}", "并发上限 {value}"),
+    "plan.tuning.share": ("util {value}", "显存比例 {value}"),
+    "plan.tuning.length": ("length {value}", "长度 {value}"),
+    "plan.tuning.caching_on": ("prefix caching", "前缀缓存"),
+    "plan.tuning.caching_off": ("no prefix caching", "无前缀缓存"),
+    "plan.tuning.offload": ("KV offload {size}", "KV 卸载 {size}"),
+    "plan.tuning.draft": ("draft {draft}", "投机 {draft}"),
     "plan.interrupted": (
         "Interrupted: this is what had been found by then.",
         "已中断：以下是到此为止找到的结果。",

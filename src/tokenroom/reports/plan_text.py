@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 from tokenroom.planning.candidates import Candidate
 from tokenroom.planning.demand import Demand
 from tokenroom.planning.judging import Proposal, Rejection
+from tokenroom.planning.quality import QualityNote, quality_notes
 from tokenroom.planning.search import Option, Plan
+from tokenroom.planning.tuning import Tuning
+from tokenroom.planning.tuning_words import draft_text
 from tokenroom.planning.verification import statistic_of
 from tokenroom.reports.console import Paragraph, print_trimmed
 from tokenroom.reports.messages import Language, message, refusal_text
@@ -38,7 +41,7 @@ def print_plan(out: Console, plan: Plan, language: Language, *, list_all: bool =
         out.print(Paragraph(message("plan.interrupted", language), style="bold yellow"))
     out.print()
     if plan.options:
-        out.print(Paragraph(message("plan.found", language, judged=plan.judged), style="dim"))
+        out.print(Paragraph(found_text(plan, language), style="dim"))
         print_trimmed(out, _table(plan, language))
         out.print()
         _print_first(out, plan, language)
@@ -48,6 +51,15 @@ def print_plan(out: Console, plan: Plan, language: Language, *, list_all: bool =
     if plan.untried and plan.complete:
         count = len(plan.untried)
         out.print(Paragraph(message("plan.untried", language, count=count), style="dim"))
+
+
+def found_text(plan: Plan, language: Language) -> str:
+    """How much was judged, and how what is shown was chosen."""
+    judged, skipped = plan.counts
+    key = "plan.found.bounds" if skipped else "plan.found"
+    return message(
+        key, language, layouts=plan.judged, judged=judged, skipped=skipped, all=judged + skipped
+    )
 
 
 def heading(plan: Plan, language: Language) -> tuple[str, str]:
@@ -108,14 +120,34 @@ def deployment_text(candidate: Candidate, language: Language, replicas: int = 1)
         words.append(candidate.engine)
     if candidate.spec.layout is not None:
         words.append(f"@{candidate.spec.layout}")
-    if candidate.max_num_batched_tokens is not None:
-        words.append(f"budget {candidate.max_num_batched_tokens}")
+    words += tuning_words(candidate.tuning, language)
     each = " ".join(words)
     if replicas == 1:
         return each
     if len(words) == 1:
         return f"{replicas} x {each}"
     return message("plan.replicas", language, replicas=replicas, each=each)
+
+
+def tuning_words(tuning: Tuning, language: Language) -> Iterator[str]:
+    """Settings that are not the engine's own, each in a word or two."""
+    for name, value in (
+        ("budget", tuning.max_num_batched_tokens),
+        ("seqs", tuning.max_num_seqs),
+        ("share", tuning.memory_share),
+        ("length", tuning.max_model_len),
+    ):
+        if value is not None:
+            written = f"{value:g}" if isinstance(value, float) else value
+            yield message(f"plan.tuning.{name}", language, value=written)
+    if tuning.prefix_caching is not None:
+        switch = "on" if tuning.prefix_caching else "off"
+        yield message(f"plan.tuning.caching_{switch}", language)
+    if tuning.kv_offload_bytes is not None:
+        size = format_gib(tuning.kv_offload_bytes)
+        yield message("plan.tuning.offload", language, size=size)
+    if tuning.draft is not None:
+        yield message("plan.tuning.draft", language, draft=draft_text(tuning.draft))
 
 
 def served_text(demand: Demand, amount: float, language: Language) -> str:
@@ -279,8 +311,18 @@ def option_lines(option: Option, demand: Demand, language: Language) -> Iterator
         limiter=limiter_text(limiter, language),
     )
     yield message("plan.simulated", language, requests=seen.requests)
+    for note in quality_notes(proposal.candidate):
+        yield quality_text(note, language)
     if proposal.is_extrapolated:
         yield message("plan.extrapolated", language, gpu=proposal.candidate.accelerator.name)
+
+
+def quality_text(note: QualityNote, language: Language) -> str:
+    """What a type of weights or cache does to answers, with its source."""
+    known = message(f"plan.quality.{note.part}.{note.kind}", language, name=note.name)
+    if not note.source:
+        return known
+    return message("plan.quality.source", language, text=known, source=note.source)
 
 
 def _print_rejected(out: Console, plan: Plan, language: Language, *, list_all: bool) -> None:

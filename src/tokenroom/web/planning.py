@@ -86,8 +86,19 @@ def _search(question: PlanQuestion, find: ModelFinder) -> tuple[list[Candidate],
     """What is to be tried, and the search that tries it."""
     from tokenroom.planning.prices import prices_by_key
     from tokenroom.planning.search import Search
+    from tokenroom.planning.tuning_words import space_of_texts
 
     gpus = _gpus(question)
+    settings = question.settings
+    space = space_of_texts(
+        token_budgets=settings.token_budget,
+        max_num_seqs=settings.max_num_seqs,
+        memory_shares=settings.util,
+        prefix_caching=settings.prefix_caching,
+        kv_offload=settings.kv_offload,
+        drafts=settings.draft,
+        own_alone=settings.engine_defaults,
+    )
     with called(_ASKED_AS | ({} if question.users else {"users": "concurrency"})):
         demand = _demand(question)
     inventory = _inventory(question)
@@ -95,6 +106,7 @@ def _search(question: PlanQuestion, find: ModelFinder) -> tuple[list[Candidate],
     return found, Search(
         found,
         demand,
+        space=space,
         prices=prices_by_key(
             ((name, find_accelerator(name), usd) for name, usd in question.prices.items()), gpus
         ),

@@ -11,10 +11,11 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import to_json
 
 from tokenroom.errors import TokenroomError
+from tokenroom.planning.lengths import USUAL_TOKENS
 from tokenroom.web.traffic import MAX_REQUESTS, check_workload
 
 MAX_COMMAND_CHARACTERS: Final = 65_536
@@ -264,6 +265,37 @@ class SimulateQuestion(DeploymentQuestion):
         return self
 
 
+Chosen = Annotated[list[Name], Field(min_length=1, max_length=8)]
+"""A few values to choose from."""
+
+
+class TuningQuestion(_Question):
+    """Settings of the engine to choose from; ``auto`` is its own."""
+
+    token_budget: Chosen | None = Field(
+        None, description="Tokens of a step, as [auto, 4096]; those usual when null."
+    )
+    max_num_seqs: Chosen | None = Field(None, description="Requests at once at most, likewise.")
+    util: Chosen | None = Field(None, description="Shares of each GPU's memory, as [auto, 0.9].")
+    prefix_caching: Chosen | None = Field(None, description="auto, on, off.")
+    kv_offload: Chosen | None = Field(
+        None, description="Host memory for KV blocks, as [none, 64GiB]."
+    )
+    draft: Chosen | None = Field(
+        None, description="Speculative decoding, METHOD or METHOD:TOKENS, as [none, mtp, ngram:3]."
+    )
+    engine_defaults: bool = Field(
+        False, description="What is null is left to the engine instead of tried as usual."
+    )
+
+    @field_validator("draft")
+    @classmethod
+    def _no_models(cls, value: list[str] | None) -> list[str] | None:
+        if any("=" in text for text in value or ()):
+            raise ValueError("draft names a model; give METHOD or METHOD:TOKENS")
+        return value
+
+
 class PlanQuestion(_Question):
     """Which deployments hold a load under promises; begun as a job."""
 
@@ -298,8 +330,10 @@ class PlanQuestion(_Question):
     burst: float = Field(
         1.0, description="Of a rate: for a tenth of the time so many times as many come."
     )
-    input: Tokens = Field(1024, description="Mean prompt, or a distribution (docs/workloads.md).")
-    output: Tokens = Field(256, description="Mean answer, likewise.")
+    input: Tokens = Field(
+        USUAL_TOKENS[0], description="Mean prompt, or a distribution (docs/workloads.md)."
+    )
+    output: Tokens = Field(USUAL_TOKENS[1], description="Mean answer, likewise.")
     context: Tokens | None = Field(None, description="The longest request, prompt and answer.")
     ttft: Size | None = Field(None, description="Promise of the TTFT, as 2s.")
     tpot: Size | None = Field(None, description="Promise of the TPOT, as 50ms.")
@@ -332,6 +366,10 @@ class PlanQuestion(_Question):
         min_length=1,
         max_length=4,
         description="Types of the KV cache.",
+    )
+    settings: TuningQuestion = Field(
+        default_factory=lambda: TuningQuestion.model_validate({}),
+        description="Settings of the engine to choose from.",
     )
     top: Annotated[int, Field(ge=1, le=10, strict=True)] = Field(5, description="Plans wanted.")
     seed: Annotated[int, Field(ge=0, le=2**63, strict=True)] = Field(
@@ -440,8 +478,8 @@ class TableQuestion(_Question):
     )
     tokens: Tokens = Field(4096, description="concurrency, reference: tokens of a request.")
     requests: Count = Field(16, description="reference: requests at once that are enough.")
-    input: Tokens = Field(3072, description="gpus-for-users: mean prompt.")
-    output: Tokens = Field(1024, description="gpus-for-users: mean answer.")
+    input: Tokens = Field(USUAL_TOKENS[0], description="gpus-for-users: mean prompt.")
+    output: Tokens = Field(USUAL_TOKENS[1], description="gpus-for-users: mean answer.")
     think_time: Size | None = Field(None, description="gpus-for-users: between requests.")
     tpot: Size = Field("100ms", description="gpus-for-users: mean TPOT at most.")
     ttft: Size | None = Field(None, description="gpus-for-users: mean TTFT at most.")

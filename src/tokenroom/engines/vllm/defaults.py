@@ -120,6 +120,25 @@ def resolve(
     return Resolver(settings, spec, node.accelerator, rules).run()
 
 
+def with_batch(
+    old: ResolvedSettings, settings: VLLMSettings, spec: ModelSpec, node: Node
+) -> ResolvedSettings:
+    """What :func:`resolve` gives for settings that differ from those of ``old`` in few.
+
+    Args:
+        old: Resolved before, of the V1 engine.
+        settings: The same but for ``max_model_len``, ``max_num_seqs`` and
+            ``max_num_batched_tokens``.
+        spec: The model.
+        node: The accelerators.
+
+    Raises:
+        DeploymentError: The engine would refuse them.
+    """
+    rules = default_rules(settings.version)
+    return Resolver(settings, spec, node.accelerator, rules).with_batch(old)
+
+
 class Resolver:
     """Fills in one setting after the other, noting whose value each is."""
 
@@ -197,6 +216,27 @@ class Resolver:
             environment=user.environment,
             settings=self.notes,
             **values,
+        )
+
+    def with_batch(self, old: ResolvedSettings) -> ResolvedSettings:
+        """What :meth:`run` gives where ``old`` differs in lengths, batches and memory share alone.
+
+        Only what depends on those is resolved; of the notes, nothing is kept.
+
+        Raises:
+            DeploymentError: The engine would refuse them.
+        """
+        length = self._max_model_len(old.length)
+        seqs, tokens = self._batch(length, old.enable_chunked_prefill)
+        return replace(
+            old,
+            max_model_len=length,
+            max_num_seqs=seqs,
+            max_num_batched_tokens=tokens,
+            max_in_flight_tokens=self._in_flight(tokens, old.async_scheduling, old.second_runner),
+            cudagraph_capture_sizes=self._graph_sizes(old.cudagraph_mode, seqs, tokens),
+            asked=self.user,
+            settings=self.notes,
         )
 
     def _speculative(self) -> SpeculativeSettings | None:

@@ -11,6 +11,7 @@ at least) times the rest.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 from typing import Final
 
@@ -268,6 +269,7 @@ def _measured(spec: ModelSpec, inputs: ProfileInputs, rules: VersionRules) -> _M
     return _captures.get(spec, key, lambda: _measure(_Capture.of(spec, inputs, rules)))
 
 
+@lru_cache(maxsize=8192)
 def _measure(capture: _Capture) -> _Measured:
     """Replay the two largest captures of each mode and add the driver's part."""
     pool = Pool()

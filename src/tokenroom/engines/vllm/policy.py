@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenroom.engines.own_drafts import own_blocks
 from tokenroom.engines.policy import (
@@ -18,6 +18,7 @@ from tokenroom.engines.setting_checks import renamed
 from tokenroom.engines.vllm.admission import admit
 from tokenroom.engines.vllm.checks import check
 from tokenroom.engines.vllm.defaults import ResolvedSettings, resolve
+from tokenroom.engines.vllm.generation import EngineGeneration
 from tokenroom.engines.vllm.overrides import with_overrides
 from tokenroom.engines.vllm.plan import VLLMPlan, plan_deployment
 from tokenroom.engines.vllm.processor import with_pixel_limits
@@ -30,6 +31,9 @@ from tokenroom.engines.vllm.value_types import checked
 from tokenroom.errors import DeploymentError, shown
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.models.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from tokenroom.engines.vllm.batches import Batches
 
 _SETTING_NAMES: Final = frozenset(item.name for item in fields(VLLMSettings))
 _NEWEST: Final = ".".join(map(str, NEWEST.version))
@@ -136,6 +140,32 @@ class VLLMPolicy:
     def plan(self, deployment: Deployment) -> VLLMPlan:
         """Divide the memory of every pipeline stage."""
         return plan_deployment(deployment)
+
+    def batches(self, plan: VLLMPlan, request_tokens: int) -> Batches | None:
+        """Room under other batch sizes, lengths and shares; None where it is not found so."""
+        from tokenroom.engines.vllm.batches import Batches
+
+        return (
+            None
+            if plan.deployment.resolved.engine is EngineGeneration.V0
+            else Batches(plan, request_tokens)
+        )
+
+    def same_memory(self, one: Deployment, other: Deployment) -> bool:
+        """Whether two deployments that differ in prefix caching or KV offloading are alike.
+
+        All that a plan reads is then the same: recurrent layers keep more states for caching, and
+        connectors may turn the hybrid manager off.
+        """
+        first: ResolvedSettings = one.resolved
+        second: ResolvedSettings = other.resolved
+        same = replace(
+            second,
+            enable_prefix_caching=first.enable_prefix_caching,
+            asked=first.asked,
+            settings=first.settings,
+        )
+        return one.spec is other.spec and same == first
 
     def changes(
         self, deployment: Deployment, suffices: Callable[[Deployment], bool]

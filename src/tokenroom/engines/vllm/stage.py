@@ -21,7 +21,7 @@ from tokenroom.engines.vllm.kv_rules import kv_cache_rules
 from tokenroom.engines.vllm.kv_settings import KVCacheSettings
 from tokenroom.engines.vllm.lora import lora_slot_bytes
 from tokenroom.engines.vllm.profile_inputs import ProfileInputs
-from tokenroom.engines.vllm.profile_run import decode_peak, profile_run
+from tokenroom.engines.vllm.profile_run import RankProfile, decode_peak, profile_run
 from tokenroom.engines.vllm.resolved import ResolvedSettings
 from tokenroom.engines.vllm.rules import VersionRules, rules_for
 from tokenroom.engines.vllm.spread import encoder_runs_whole, with_redundant_experts
@@ -89,23 +89,10 @@ def stage_figures(deployment: Deployment, rules: VersionRules, rank: int) -> dic
     profile = profile_run(resolved.engine, spec, inputs, rules)
     activation, graphs, non_torch = profile.activation, profile.graphs, profile.non_torch
     buffers = profile.buffers_bytes
-    charged_graphs = graphs.charged_bytes
-    if resolved.environment.get("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS") in ("0", "1"):
-        asked = resolved.environment["VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"] == "1"
-        charged_graphs = graphs.estimated_bytes if asked else 0
     if resolved.kv_cache_memory_bytes is not None:
-        available = resolved.kv_cache_memory_bytes
+        available = resolved.kv_cache_memory_bytes - decoding_bytes(deployment, rules)
     else:
-        available = (
-            budget
-            - sum(weights.values())
-            - activation.num_bytes
-            - non_torch.num_bytes
-            - charged_graphs
-            - (buffers if rules.counts_persistent_buffers else 0)
-        )
-    if spec.towers and rules.version >= _DECODES_VIDEO_SINCE:
-        available -= resolved.asked.mm_ipc_gpu_memory_bytes or 0
+        available = budget - spent_bytes(deployment, rules, sum(weights.values()), profile)
     if graphs.estimated_bytes:
         shown = Estimate(
             num_bytes=graphs.estimated_bytes,
@@ -138,6 +125,33 @@ def stage_figures(deployment: Deployment, rules: VersionRules, rank: int) -> dic
         "buffers_bytes": buffers,
         "available_bytes": available,
     }
+
+
+def spent_bytes(
+    deployment: Deployment, rules: VersionRules, weights_bytes: int, profile: RankProfile
+) -> int:
+    """What is gone of a rank's budget before its pool is cut, in bytes."""
+    resolved: ResolvedSettings = deployment.resolved
+    graphs = profile.graphs
+    charged_graphs = graphs.charged_bytes
+    if resolved.environment.get("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS") in ("0", "1"):
+        asked = resolved.environment["VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"] == "1"
+        charged_graphs = graphs.estimated_bytes if asked else 0
+    return (
+        weights_bytes
+        + profile.activation.num_bytes
+        + profile.non_torch.num_bytes
+        + charged_graphs
+        + (profile.buffers_bytes if rules.counts_persistent_buffers else 0)
+        + decoding_bytes(deployment, rules)
+    )
+
+
+def decoding_bytes(deployment: Deployment, rules: VersionRules) -> int:
+    """What the front end decodes videos in, kept out of the pool."""
+    if not deployment.spec.towers or rules.version < _DECODES_VIDEO_SINCE:
+        return 0
+    return deployment.resolved.asked.mm_ipc_gpu_memory_bytes or 0
 
 
 def _captures(graphs: GraphEstimate) -> tuple[tuple[str, int], ...]:

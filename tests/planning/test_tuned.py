@@ -1,0 +1,164 @@
+"""What a search finds for a tuning is what ``fit`` and ``speed_of`` say of that very deployment."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+from planning_cases import demand
+
+from tokenroom import load_model
+from tokenroom.errors import TokenroomError
+from tokenroom.hardware.catalogue import find_accelerator
+from tokenroom.planning.candidates import Candidate, candidates
+from tokenroom.planning.demand import Demand
+from tokenroom.planning.layout_memory import LayoutMemory, fit_of
+from tokenroom.planning.load_curve import LoadCurve
+from tokenroom.planning.tuned import Counts, LayoutJudge
+from tokenroom.planning.tuning import TRIED, Draft, Tuning, TuningSpace, space_of
+from tokenroom.serving_speed import speed_of
+
+DRAWS = 6
+LAYOUTS = (
+    ("llama-3.1-8b", "l4", "TP2", "vllm"),
+    ("llama-3.1-8b", "l40s", "TP2 PP2", "vllm"),
+    ("llama-3.1-70b@fp8", "h200", "TP2", "vllm"),
+    ("qwen3-30b-a3b", "h100", "TP2 EP", "vllm"),
+    ("deepseek-v2-lite", "b200", "DP2 EP", "vllm"),
+    ("gemma-3-12b", "a100-80gb", "", "vllm"),
+    ("qwen3-next-80b-a3b", "h100", "TP4", "vllm"),
+    ("gpt-oss-20b", "4090", "", "vllm@0.19.0"),
+    ("llama-3.1-8b", "a30", "TP2", "vllm@0.7.0"),
+    ("llama-3.1-8b", "h100", "TP2", "sglang"),
+    ("qwen3-30b-a3b", "h100", "TP2", "tensorrt-llm"),
+    ("llama-3.2-3b", "4090", "", "llama.cpp"),
+)
+SPACE = replace(TRIED, kv_offload_bytes=(None, 16 << 30), max_model_lens=(None, 8192))
+
+
+def layout(model: str, gpu: str, division: str, engine: str) -> Candidate:
+    found = candidates([load_model(model)], [find_accelerator(gpu)], engines=[engine], most_gpus=4)
+    (one,) = (each for each in found if each.division == division)
+    return one
+
+
+def drawn(space: TuningSpace, random: Random) -> Iterator[Tuning]:
+    for _ in range(DRAWS):
+        yield Tuning(
+            max_num_batched_tokens=random.choice(space.max_num_batched_tokens),
+            max_num_seqs=random.choice(space.max_num_seqs),
+            memory_share=random.choice(space.memory_shares),
+            prefix_caching=random.choice(space.prefix_caching),
+            kv_offload_bytes=random.choice(space.kv_offload_bytes),
+            max_model_len=random.choice(space.max_model_lens),
+            draft=random.choice(space.drafts),
+        )
+
+
+def running_by_itself(one: Candidate, asked: Demand) -> int:
+    try:
+        return fit_of(one, asked).requests_running
+    except TokenroomError:
+        return 0
+
+
+@pytest.mark.parametrize("names", LAYOUTS, ids=" ".join)
+def test_memory_is_what_fit_says(names: tuple[str, str, str, str]) -> None:
+    one, asked = layout(*names), demand()
+    space = space_of(one.engine, SPACE)
+    shares = space.memory_shares
+    memories: dict[object, LayoutMemory] = {}
+    other: LayoutMemory | None = None
+    for tuning in drawn(space, Random(" ".join(names))):
+        budget = tuning.max_num_batched_tokens
+        if budget not in memories:
+            other = LayoutMemory(one, asked, Tuning(max_num_batched_tokens=budget), other)
+            memories[budget] = other
+        found = memories[budget].running(replace(tuning, memory_share=None), shares)
+        for share, running in zip(shares, found, strict=True):
+            alone = replace(one, tuning=replace(tuning, memory_share=share))
+            assert running == running_by_itself(alone, asked), alone.tuning
+
+
+@pytest.mark.parametrize("names", LAYOUTS, ids=" ".join)
+@pytest.mark.parametrize("budget", [None, 2048])
+def test_speed_is_what_speed_of_says(names: tuple[str, str, str, str], budget: int | None) -> None:
+    one, asked = layout(*names), demand()
+    fitted = fit_of(replace(one, tuning=Tuning(max_num_batched_tokens=budget)), asked)
+    curve = LoadCurve(fitted, asked)
+    room = fitted.requests_running
+    most = curve.largest(room)
+    alone = speed_of(
+        fitted,
+        input_tokens=asked.input_tokens,
+        output_tokens=asked.output_tokens,
+        concurrency=1,
+    )
+    for clients in {1, max(1, most // 2), max(1, most), min(room, most + 1)}:
+        exact, quick = alone.at(clients), curve.at(clients)
+        assert quick.ttft_seconds == pytest.approx(exact.ttft_seconds.value, rel=1e-12)
+        assert quick.tpot_seconds == pytest.approx(exact.tpot_seconds.value, rel=1e-12)
+        assert curve.served(clients) == pytest.approx(asked.served(exact), rel=1e-12)
+    assert not most or not asked.objectives.missed(alone.at(most))
+    assert most == room or asked.objectives.missed(alone.at(most + 1))
+
+
+def test_a_budget_that_shares_steps_finds_the_same() -> None:
+    one, asked = layout("llama-3.1-8b", "l40s", "TP2 PP2", "vllm"), demand()
+    wide, narrow = (
+        fit_of(replace(one, tuning=Tuning(max_num_batched_tokens=budget)), asked)
+        for budget in (8192, 2048)
+    )
+    first = LoadCurve(wide, asked)
+    first.largest(500)
+    assert LoadCurve(narrow, asked, first).largest(500) == LoadCurve(narrow, asked).largest(500)
+
+
+@pytest.mark.parametrize(
+    ("names", "changes"),
+    [
+        (("llama-3.1-8b", "l4", "TP2", "vllm"), {}),
+        (("llama-3.1-8b", "l4", "", "vllm"), {"tpot_seconds": 0.02}),  # too slow
+        (("llama-3.1-70b@awq", "4090", "TP2", "vllm"), {}),  # weights alone are too much
+        (("llama-3.1-8b", "l40s", "TP2", "vllm"), {"ttft_seconds": 0.05}),
+    ],
+)
+def test_what_bounds_skip_would_not_have_been_proposed(
+    names: tuple[str, str, str, str], changes: dict[str, float]
+) -> None:
+    one, asked = layout(*names), demand(**changes)
+    space = space_of(one.engine)
+    with_bounds = LayoutJudge(one, asked, space).verdict()
+    whole = LayoutJudge(one, asked, space, bounds=False).verdict()
+    assert sum(with_bounds.counts) == len(space)
+    assert whole.counts == Counts(len(space), 0)
+    assert [(each.candidate, each.clients) for each in with_bounds.tuned] == [
+        (each.candidate, each.clients) for each in whole.tuned
+    ]
+    assert bool(with_bounds.counts.skipped) == (not with_bounds.tuned)
+
+
+def test_a_draft_is_judged_with_its_own_speed() -> None:
+    one, asked = (
+        layout("llama-3.1-8b", "h100", "", "vllm"),
+        demand(tpot_seconds=0.012, ttft_seconds=None),
+    )
+    space = TuningSpace(drafts=(None, Draft(method="ngram", tokens=3)))
+    plain, drafting = LayoutJudge(one, asked, space).verdict().tuned
+    assert drafting.candidate.tuning.draft is not None
+    exact = speed_of(
+        fit_of(drafting.candidate, asked),
+        input_tokens=asked.input_tokens,
+        output_tokens=asked.output_tokens,
+        concurrency=drafting.clients,
+    )
+    found = drafting.curve.at(drafting.clients)
+    assert found.tpot_seconds == pytest.approx(exact.tpot_seconds.value, rel=1e-12)
+    assert drafting.clients != plain.clients
+
+
+def test_the_engine_s_own_settings_are_kept_where_nothing_is_gained() -> None:
+    one, asked = layout("llama-3.1-8b", "h100", "TP2", "vllm"), demand(users=10)
+    first = LayoutJudge(one, asked, space_of("vllm")).verdict().tuned[0]
+    assert first.candidate.tuning == Tuning()
+    assert first.clients == 10
