@@ -26,7 +26,7 @@ await build({
   format: "esm",
   jsx: "automatic",
   jsxImportSource: "preact",
-  loader: { ".woff2": "file" },
+  loader: { ".woff2": "file", ".log": "text" },
   assetNames: "[name]",
   legalComments: "linked",
   external: ["./runtime/pyodide.mjs"],

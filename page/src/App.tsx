@@ -3,7 +3,10 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { alone, ask, type Catalogues, catalogues, type Change, type Fit, Refusal, type Speed } from "./api";
 import { useAnswer } from "./ask";
+import { copyText } from "./clipboard";
 import { Combobox, type Option } from "./Combobox";
+import { DoctorPanel } from "./doctor/DoctorPanel";
+import { useDoctor } from "./doctor/useDoctor";
 import { Explain } from "./Explain";
 import { download, fileName, markdown, png, svgText } from "./exporting";
 import { Figures } from "./Figures";
@@ -13,7 +16,7 @@ import { Menu } from "./Menu";
 import type { OperatorStep } from "./operators";
 import { AccuracyPanel, Changes, Engines, Growth, SpeedPanel, speedBody } from "./panels";
 import { Paste } from "./Paste";
-import { addressOf, bodyOf, isTooLong, type Language, type Question, questionOf, raised, shortened, TABS, unreadLines, withSettings } from "./question";
+import { addressOf, bodyOf, DEFAULT, isTooLong, type Language, type Question, questionOf, raised, shortened, TABS, TOOLS, unreadLines, withSettings } from "./question";
 import { remember, remembered } from "./remembered";
 import { roundNumbers, Slider } from "./Slider";
 import { Tabs } from "./Tabs";
@@ -68,6 +71,7 @@ export function App({ first }: { first: Question }) {
   const key = tooLong ? "" : JSON.stringify(body);
   const unreachable = say("unreachable");
   const traffic = useTraffic(unreachable);
+  const doctor = useDoctor(unreachable);
   const [trace, setTrace] = useState<TraceFile | null>(null);
   const { answer: fit, refusal: refused, busy, stale } = useAnswer(key, (signal) => ask<Fit>("fit", body, signal), { unreachable });
   const lengths = `${whole(question.input + question.output)} > ${whole(question.context)} ${say("tokensUnit")}`;
@@ -158,6 +162,14 @@ export function App({ first }: { first: Question }) {
     fit
       ? `${fit.model.name}${question.weights ? ` (${question.weights})` : ""} · ${fit.hardware.count} × ${fit.hardware.name} · ${titles[fit.engine.name] ?? fit.engine.name} ${fit.engine.version} · ${tokens(question.input)} + ${tokens(question.output)} ${say("tokensUnit")} · ${whole(question.concurrency)} ${say("concurrency").toLowerCase()}`
       : "";
+  /** A deployment that another tab found, asked about here. */
+  const open = (deployment: Partial<Question>) => {
+    setTold([]);
+    leap({ config: "", command: "", ...deployment, ...shortened({ ...question, ...deployment }), tab: DEFAULT.tab });
+    focusOn(".verdict strong");
+  };
+  const isTool = TOOLS.includes(question.tab);
+  const tabs = isTool || (fit && !refusal) ? TABS : TABS.filter((tab) => refusal && TOOLS.includes(tab));
   const pictures = () => picture("#highway") ?? picture("#growth-chart") ?? picture("#pareto-chart") ?? picture("#memory-bar");
 
   return (
@@ -170,7 +182,7 @@ export function App({ first }: { first: Question }) {
           <button type="button" class="quiet" onClick={() => copy("link", location.href)}>
             {copied === "link" ? say("copied") : say("share")}
           </button>
-          <Menu label={say("exportAs")} disabled={!fit || stale || speedStale || refusal !== ""}>
+          <Menu label={say("exportAs")} disabled={isTool || !fit || stale || speedStale || refusal !== ""}>
             {fit && (
               <>
                 <button type="button" onClick={() => download(fileName(fit, "json"), new Blob([JSON.stringify({ fit, speed, simulation: traffic.result?.served }, null, 2)], { type: "application/json" }))}>{say("asJson")}</button>
@@ -186,8 +198,8 @@ export function App({ first }: { first: Question }) {
           </button>
         </nav>
       </header>
-      <div class="columns">
-        <form class="asked" aria-label={say("inputs")} onSubmit={(event) => event.preventDefault()}>
+      <div class={isTool ? "columns tool" : "columns"}>
+        <form class="asked" hidden={isTool} aria-label={say("inputs")} onSubmit={(event) => event.preventDefault()}>
           <Combobox
             label={say("model")}
             value={question.model}
@@ -251,8 +263,8 @@ export function App({ first }: { first: Question }) {
             />
           </details>
         </form>
-        <main id="answer" class={stale ? "stale" : ""} aria-label={say("answer")} aria-busy={busy}>
-          <div class={`verdict verdict-${refusal ? "refused" : (fit?.verdict ?? "none")}`} role="status">
+        <main id="answer" class={stale && !isTool ? "stale" : ""} aria-label={say("answer")} aria-busy={busy}>
+          {!isTool && <div class={`verdict verdict-${refusal ? "refused" : (fit?.verdict ?? "none")}`} role="status">
             {refusal ? (
               <>
                 <strong>{say("cannot")}</strong>
@@ -281,8 +293,8 @@ export function App({ first }: { first: Question }) {
             ) : (
               <strong>{say(alone ? "starting" : "working")}</strong>
             )}
-          </div>
-          {fit && !refusal && (
+          </div>}
+          {fit && !refusal && !isTool && (
             <>
               <MemoryBar fit={fit} say={say} onExplain={setExplained} />
               <Figures fit={fit} speed={speed} speedStale={speedStale} speedRefusal={fit.verdict === "does_not_fit" ? "" : speedRefusal || (speedAnswer?.reason ?? "")} say={say} onExplain={setExplained} />
@@ -306,15 +318,22 @@ export function App({ first }: { first: Question }) {
                   </ul>
                 </details>
               )}
-              <Tabs tabs={TABS.map((id) => ({ id, label: say(`tab_${id}`) }))} chosen={question.tab} label={say("answer")} onChoose={(tab) => leap({ tab })}>
-                {question.tab === "growth" && <Growth question={question} fit={fit} say={say} />}
-                {question.tab === "speed" && <SpeedPanel question={question} fit={fit} say={say} onChange={change} />}
-                {question.tab === "traffic" && <TrafficPanel question={question} fit={fit} say={say} traffic={traffic} trace={trace} onTrace={setTrace} onChange={change} />}
-                {question.tab === "changes" && <Changes question={question} fit={fit} say={say} onApply={apply} />}
-                {question.tab === "engines" && <Engines question={question} fit={fit} say={say} titles={titles} />}
-                {question.tab === "accuracy" && <AccuracyPanel say={say} titles={titles} />}
-              </Tabs>
             </>
+          )}
+          {tabs.length > 0 && (
+            <Tabs key="tabs" tabs={tabs.map((id) => ({ id, label: say(`tab_${id}`) }))} chosen={question.tab} label={say("answer")} onChoose={(tab) => leap({ tab })}>
+              {fit && !refusal && (
+                <>
+                  {question.tab === "growth" && <Growth question={question} fit={fit} say={say} />}
+                  {question.tab === "speed" && <SpeedPanel question={question} fit={fit} say={say} onChange={change} />}
+                  {question.tab === "traffic" && <TrafficPanel question={question} fit={fit} say={say} traffic={traffic} trace={trace} onTrace={setTrace} onChange={change} />}
+                  {question.tab === "changes" && <Changes question={question} fit={fit} say={say} onApply={apply} />}
+                  {question.tab === "engines" && <Engines question={question} fit={fit} say={say} titles={titles} />}
+                  {question.tab === "accuracy" && <AccuracyPanel say={say} titles={titles} />}
+                </>
+              )}
+              {question.tab === "doctor" && <DoctorPanel question={question} say={say} doctor={doctor} options={options} wantLists={wantLists} onOpen={open} />}
+            </Tabs>
           )}
         </main>
       </div>
@@ -336,21 +355,6 @@ function Explaining(props: { fit: Fit; question: Question; wanted: string; say: 
   );
   const named = steps && [{ ...steps.decode, name: "decode" }, { ...steps.prefill, name: "prefill" }];
   return <Explain fit={props.fit} speed={steps} lines={answer?.explain ?? null} steps={named} wanted={props.wanted} say={say} onClose={props.onClose} />;
-}
-
-/** Whether the text is in the clipboard now; pages of plain http may only copy what is selected. */
-async function copyText(text: string): Promise<boolean> {
-  if (navigator.clipboard) {
-    await navigator.clipboard.writeText(text);
-    return true;
-  }
-  const field = document.createElement("textarea");
-  field.value = text;
-  document.body.append(field);
-  field.select();
-  const copied = document.execCommand("copy");
-  field.remove();
-  return copied;
 }
 
 /** Where the keyboard goes on after something that leaves it nowhere. */

@@ -64,7 +64,8 @@ export function poolRange(fit: Fit, rank: Rank): [number, number] | null {
 interface Props {
   fit: Fit;
   say: Say;
-  onExplain: (key: string) => void;
+  /** Where its lines are explained; they are no buttons without it. */
+  onExplain?: (key: string) => void;
 }
 
 export function MemoryBar({ fit, say, onExplain }: Props) {
@@ -83,12 +84,12 @@ export function MemoryBar({ fit, say, onExplain }: Props) {
         </span>
       </header>
       <svg id="memory-bar" class="bar" viewBox="0 0 1000 44" preserveAspectRatio="none" role="img" aria-label={segments.map((segment) => `${say(segment.word)} ${gib(segment.bytes)} GiB`).join(", ")}>
-        <defs>
+        {missing && <defs>
           <pattern id="hatch" width="9" height="9" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
             <rect width="9" height="9" class="fill-missing" />
             <rect width="4" height="9" class="fill-hatch" />
           </pattern>
-        </defs>
+        </defs>}
         {segments.map((segment) => {
           const over = segment.key === "missing";
           const size = Math.min(segment.bytes, over ? Infinity : rank.total_bytes - at);
@@ -104,18 +105,27 @@ export function MemoryBar({ fit, say, onExplain }: Props) {
         {missing && <line class="edge" x1={(1000 * rank.total_bytes) / scale} x2={(1000 * rank.total_bytes) / scale} y1="0" y2="44" />}
       </svg>
       <ul class="legend">
-        {segments.map((segment) => (
-          <li key={segment.key}>
-            <button type="button" title={`${exactly(segment.bytes)} · ${say("explainHint")}`} onClick={() => onExplain(segment.key)}>
+        {segments.map((segment) => {
+          const line = (
+            <>
               <i class={`swatch seg-${segment.key}`} aria-hidden="true" />
               <span>{say(segment.word)}</span>
               <b class="number">{gib(segment.bytes)}</b>
               <small class="number">
                 {segment.range ? `${gib(segment.range[0])}–${gib(segment.range[1])}` : segment.key === "weights" ? say("exact") : ""}
               </small>
-            </button>
-          </li>
-        ))}
+            </>
+          );
+          return (
+            <li key={segment.key}>
+              {onExplain ? (
+                <button type="button" class="legend-line" title={`${exactly(segment.bytes)} · ${say("explainHint")}`} onClick={() => onExplain(segment.key)}>{line}</button>
+              ) : (
+                <div class="legend-line" title={exactly(segment.bytes)}>{line}</div>
+              )}
+            </li>
+          );
+        })}
       </ul>
     </section>
   );

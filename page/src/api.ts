@@ -51,9 +51,10 @@ export interface Fit {
     parameters_active: number;
     weights_bytes: number;
     quantization: string | null;
+    layout?: string | null;
     source: string;
   };
-  hardware: { accelerator: string; name: string; count: number; memory_bytes: number };
+  hardware: { accelerator: string; name: string; count: number; memory_bytes: number; used_bytes?: number };
   deployment: Record<string, { value: unknown; origin: string; reason?: string }>;
   ranks: Rank[];
   kv_blocks: number;

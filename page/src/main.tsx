@@ -1,4 +1,5 @@
 import "./styles.css";
+import "./doctor/doctor.css";
 import { render } from "preact";
 import { App } from "./App";
 import { type Language, questionOf } from "./question";

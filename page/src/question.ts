@@ -63,7 +63,9 @@ const PLAIN: (keyof Question)[] = [
 ];
 const COUNTS: (keyof Question)[] = ["gpus", "context", "input", "output", "concurrency"];
 /** The sections under the answer. */
-export const TABS = ["growth", "speed", "traffic", "changes", "engines", "accuracy"] as const;
+export const TABS = ["growth", "speed", "traffic", "changes", "engines", "accuracy", "doctor"] as const;
+/** Those that ask about something else than the deployment on the left. */
+export const TOOLS: readonly string[] = ["doctor"];
 
 const MAX_COUNT = 2 ** 30;
 

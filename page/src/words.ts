@@ -84,6 +84,7 @@ const WORDS = {
   tab_changes: ["What would fit", "如何放下"],
   tab_engines: ["Engines", "引擎对比"],
   tab_accuracy: ["Accuracy", "准确度"],
+  tab_doctor: ["Doctor", "诊断"],
   growthBy: ["Grow", "自变量"],
   byConcurrency: ["requests at once", "并发请求"],
   byContext: ["longest request", "最长请求"],
@@ -264,10 +265,14 @@ export type Word = keyof typeof WORDS;
 
 export type Say = (word: Word) => string;
 
-export const sayIn =
-  (language: Language): Say =>
-  (word) =>
-    WORDS[word][language === "zh" ? 1 : 0];
+/** What says words of a list in a language. */
+export const wordsIn =
+  <W extends string>(words: Record<W, readonly [string, string]>) =>
+  (language: Language) =>
+  (word: W): string =>
+    words[word][language === "zh" ? 1 : 0];
+
+export const sayIn: (language: Language) => Say = wordsIn(WORDS);
 
 /** The word of that name where there is one, else the name itself. */
 export const named = (say: Say, name: string): string =>

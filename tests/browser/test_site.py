@@ -39,6 +39,7 @@ QUESTIONS: list[tuple[str, dict[str, Any]]] = [
     ("speed", LLAMA | {"sweep": "concurrency=1..8"}),
     ("sweep", LLAMA | {"sweep": "context=4k..64k"}),
     ("read", {"text": "vllm serve Qwen/Qwen3-8B"}),
+    ("explain", {"text": "ValueError: No available memory for the cache blocks."} | LLAMA),
 ]
 
 
@@ -120,6 +121,23 @@ def test_a_workload_is_simulated_in_the_browser(browser: Browser, site: str) -> 
     page.wait_for_selector("[role=alert]")
     assert "rate is 'none'" in page.get_by_role("alert").inner_text()
     assert visit.problems == []
+    context.close()
+
+
+def test_a_log_is_explained_in_the_browser(browser: Browser, site: str) -> None:
+    context = browser.new_context(locale="en-US")
+    visit = Visit(context, site)
+    page = visit.page
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(site + "?tab=doctor")
+    page.get_by_role("button", name="long context on an RTX 4090").click()
+    page.wait_for_selector(".corrected .launch")
+    said = page.get_by_role("tabpanel").inner_text()
+    assert "The KV pool is too small" in said
+    assert "Fits by the ledger" in said
+    assert "stays in this browser" in said
+    assert visit.problems == []
+    assert [url for url in visit.asked if not url.startswith(site)] == []
     context.close()
 
 

@@ -1,6 +1,7 @@
 """A log that is sent is diagnosed as on the command line."""
 
 import json
+from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -71,3 +72,67 @@ def test_what_is_told_is_checked(client: TestClient, told: dict[str, str], said:
     answer = client.post("/v1/explain", json={"text": "hello", **told})
     assert answer.status_code == 422
     assert said in answer.json()["error"]["message"]
+
+
+SAMPLES = Path(__file__).parents[2] / "page" / "src" / "doctor" / "samples"
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "cause", "phase", "first"),
+    [
+        ("kv_pool", {}, "kv_pool_too_small", "kv_init", "--max-model-len 39552"),
+        ("activations", {}, "activation_peak", "profile", "--max-num-batched-tokens 32768"),
+        (
+            "sglang_share",
+            {"gpu": "h100"},
+            "kv_pool_too_small",
+            "kv_init",
+            "--mem-fraction-static 0.79",
+        ),
+        ("other_process", {}, "other_process", "load", "nvidia-smi"),
+        ("host_ram", {}, "host_ram", None, None),
+        ("shm", {}, "shm", "load", "--ipc=host"),
+        ("healthy", {}, None, None, None),
+        ("too_short", {}, "unknown", None, None),
+    ],
+)
+def test_the_logs_that_the_page_offers(
+    client: TestClient,
+    name: str,
+    beside: dict[str, str],
+    cause: str | None,
+    phase: str | None,
+    first: str | None,
+) -> None:
+    text = (SAMPLES / f"{name}.log").read_text("utf-8")
+    found = client.post("/v1/explain", json={"text": text} | beside).json()
+    assert found["cause"] == cause
+    assert phase is None or found["phase"] == phase
+    if first is not None:
+        assert found["remedies"][0]["flag"] == first
+
+
+def test_questions_ask_for_the_deployment_and_each_remedy(client: TestClient) -> None:
+    text = (SAMPLES / "compute_buffer.log").read_text("utf-8")
+    model = "meta-llama/Llama-3.1-8B-Instruct@q8_0"
+    found = client.post("/v1/explain", json={"text": text, "model": model}).json()
+    question = found["question"]
+    assert (question["engine"], question["context"], question["weights"]) == (
+        "llama.cpp",
+        65536,
+        "q8_0",
+    )
+    shorter = next(one for one in found["remedies"] if one["key"] == "length")
+    assert shorter["question"] == question | {"context": shorter["value"]}
+    layers = next(one for one in found["remedies"] if one["key"] == "layers")
+    assert layers["question"] is None
+    text = (SAMPLES / "kv_pool.log").read_text("utf-8")
+    found = client.post("/v1/explain", json={"text": text}).json()
+    more = next(one for one in found["remedies"] if one["key"] == "gpus")
+    assert more["question"] == found["question"] | {"gpus": 2}
+
+
+def test_what_others_hold_is_in_the_ledger(client: TestClient) -> None:
+    text = (SAMPLES / "other_process.log").read_text("utf-8")
+    found = client.post("/v1/explain", json={"text": text}).json()
+    assert found["ledger"]["hardware"]["used_bytes"] > 27 * 2**30

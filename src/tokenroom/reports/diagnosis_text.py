@@ -21,7 +21,7 @@ _SHOWN: Final = 160
 """Characters of a line that is shown."""
 
 _FELT: Final = 0.01
-SCHEMA_VERSION: Final = "1.0"
+SCHEMA_VERSION: Final = "1.1"
 
 
 def print_diagnosis(
@@ -247,6 +247,7 @@ def _remedy_json(remedy: Remedy, language: Language) -> dict[str, Any]:
     return {
         "key": remedy.key,
         "text": remedy_text(remedy, language),
+        "what": message(f"explain.remedy.{remedy.key}", language, **remedy.values),
         "flag": remedy.flag or None,
         "value": remedy.values.get("value"),
         "settings": dict(remedy.settings),

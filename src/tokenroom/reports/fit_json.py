@@ -26,7 +26,7 @@ from tokenroom.reports.messages import Language, change_price, notice_text, refu
 if TYPE_CHECKING:
     from tokenroom.serving_speed import ServingSpeed
 
-SCHEMA_VERSION: Final = "1.6"
+SCHEMA_VERSION: Final = "1.7"
 
 _WORKLOAD: Final = frozenset({"concurrency", "request_tokens"})
 """What policies that plan for a workload keep beside their settings; a change names it itself."""
@@ -74,6 +74,7 @@ def fit_json(
             "name": deployment.node.accelerator.name,
             "count": deployment.node.count,
             "memory_bytes": deployment.node.accelerator.memory_bytes,
+            "used_bytes": deployment.node.used_bytes,
         },
         "deployment": {
             name: {"value": _plain(setting.value), "origin": setting.origin}

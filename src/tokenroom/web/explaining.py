@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from tokenroom.diagnosis.recovered import Told, recover
 from tokenroom.engines.registry import chosen_start, command_parser, engine_named
+from tokenroom.errors import TokenroomError
 from tokenroom.hardware.catalogue import Catalogue, load_catalogue
 from tokenroom.models.spec import ModelSpec
 from tokenroom.reports.messages import Language
 from tokenroom.web.answers import ModelFinder
-from tokenroom.web.reading import plain_settings
+from tokenroom.web.reading import plain_settings, question_of
 
 if TYPE_CHECKING:
+    from tokenroom.diagnosis.remedies import Remedy
+    from tokenroom.fitting import FitResult
     from tokenroom.web.questions import ExplainQuestion
 
 
 def answer_explain(question: ExplainQuestion, find: ModelFinder) -> dict[str, Any]:
-    """What ``tokenroom explain --json`` prints.
+    """What ``tokenroom explain --json`` prints, and the questions that ask for its deployment.
 
     Raises:
         TokenroomError: What is told beside the log is not known.
@@ -34,11 +37,29 @@ def answer_explain(question: ExplainQuestion, find: ModelFinder) -> dict[str, An
     catalogue = load_catalogue()
     told = _told(question, catalogue)
     found = explain(io.BytesIO(question.text.encode("utf-8", "surrogatepass")))
-    recovered = recover(found.report, catalogue, find_model=named, told=told)
+    recovered = recover(found.report, catalogue, name="the log", find_model=named, told=told)
     helps = []
     if found.first is not None:
         helps = remedies(found.first, found.report.engine, recovered.result)
-    return diagnosis_json(found, recovered, helps, Language(question.language))
+    answer = diagnosis_json(found, recovered, helps, Language(question.language))
+    if recovered.result is not None:
+        answer["question"] = question_of(recovered.result)
+        for remedy, shown in zip(helps, answer["remedies"], strict=True):
+            shown["question"] = _corrected(recovered.result, remedy)
+    return answer
+
+
+def _corrected(result: FitResult, remedy: Remedy) -> dict[str, Any] | None:
+    """The fields of a question that asks for a deployment with a remedy; None where none can."""
+    if remedy.key == "gpus":
+        question = question_of(result)
+        return question | {"gpus": remedy.values["value"]}
+    if not remedy.settings:
+        return None
+    try:
+        return question_of(result.with_settings(**remedy.settings))
+    except TokenroomError:
+        return None
 
 
 def _told(question: ExplainQuestion, catalogue: Catalogue) -> Told:

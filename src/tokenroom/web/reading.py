@@ -150,7 +150,7 @@ def _of_log(text: str, question: ReadQuestion, find: ModelFinder) -> dict[str, A
     if prediction.result is None:
         raise RowError(f"the {row.engine} log was read, but {prediction.reason}")
     notes += _printed(row, prediction.result)
-    return _question(prediction.result) | {"notes": notes, "read": dict(row.reported)}
+    return question_of(prediction.result) | {"notes": notes, "read": dict(row.reported)}
 
 
 def _printed(row: Row, result: FitResult) -> Iterator[str]:
@@ -166,7 +166,7 @@ def _printed(row: Row, result: FitResult) -> Iterator[str]:
         yield f"the log prints {room} GiB for the cache; {size:.2f} are predicted"
 
 
-def _question(result: FitResult) -> dict[str, Any]:
+def question_of(result: FitResult) -> dict[str, Any]:
     """The fields of a question that asks for a deployment."""
     deployment = result.deployment
     found, _ = plain_settings(result.engine, deployment.asked)
@@ -180,7 +180,7 @@ def _question(result: FitResult) -> dict[str, Any]:
         "context": _taken(found, _LENGTHS) or result.plan.max_model_len,
         "kv": _taken(found, ("kv_cache_dtype",)) or "",
         "util": _written(_taken(found, _SHARES)),
-        "weights": "",
+        "weights": deployment.spec.layout or "",
         "settings": _lines(found),
     }
 

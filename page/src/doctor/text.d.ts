@@ -1,0 +1,4 @@
+declare module "*.log" {
+  const text: string;
+  export default text;
+}
