@@ -38,6 +38,9 @@ QUESTIONS: list[tuple[str, dict[str, Any]]] = [
     ("speed", LLAMA | {"input": 2048, "output": 128, "concurrency": 16, "explain": True}),
     ("speed", LLAMA | {"sweep": "concurrency=1..8"}),
     ("sweep", LLAMA | {"sweep": "context=4k..64k"}),
+    ("claims", {"names": ["table-8.1", "kv-falcon-mqa", "batching-gain"]}),
+    ("claims", {"names": ["batching-static-cap"], "recorded": False}),
+    ("claims", {"names": ["unheard-of"]}),
     ("read", {"text": "vllm serve Qwen/Qwen3-8B"}),
     ("explain", {"text": "ValueError: No available memory for the cache blocks."} | LLAMA),
 ]

@@ -67,7 +67,7 @@ INDEX: dict[str, list[str]] = {
         "kv-heads-enter",
     ],
     "ledger 2.2": ["kv-meeting-notes", "batching-reserve-refuses"],
-    "ledger 3": ["blocks-large-waste", "blocks-small-tables", "blocks-sizes"],
+    "ledger 3": ["blocks-throughput", "blocks-large-waste", "blocks-small-tables", "blocks-sizes"],
     "ledger 3.1": ["blocks-hybrid-tensorrt"],
     "ledger 3.2": ["capacity-128-to-16", "kv-upper-bound"],
     "ledger 4": ["quantise-doubles"],
@@ -79,6 +79,7 @@ INDEX: dict[str, list[str]] = {
     ],
     "ledger 5": [
         *("reserve-by-longest", "reserve-longest-halves"),
+        "pools-apart",
         *("recipe-margin", "recipe-ceiling", "recipe-waterline"),
         *(f"reference-{size}-{card}gb" for card in (24, 48, 80) for size in ("7b", "13b", "70b")),
     ],
@@ -94,7 +95,7 @@ INDEX: dict[str, list[str]] = {
     ],
     "handbook 2.3": ["weights-70b-on-8", "weights-divided-by-tp"],
     "handbook 3.2": ["kv-formula-hidden-size"],
-    "handbook 3.3": ["kv-mha", "kv-gqa", "kv-gqa-beyond", "kv-falcon-mqa"],
+    "handbook 3.3": ["kv-other-kinds", "kv-mha", "kv-gqa", "kv-gqa-beyond", "kv-falcon-mqa"],
     "handbook 3.4": ["kv-70b-4096-x1", "kv-70b-4096-x16", "kv-70b-4096-x64"],
     "handbook 3.5": ["kv-turns"],
     "handbook 4.2": [f"activation-{tensor}" for tensor in TENSORS],
@@ -132,7 +133,9 @@ INDEX: dict[str, list[str]] = {
         "blocks-use-paged",
         "bursts-peak",
     ],
-    "handbook 7.1": [f"shrinks-{name}" for name in ("fp8", "int8", "gptq", "awq", "nf4")],
+    "handbook 7.1": [
+        f"shrinks-{name}" for name in ("fp8", "llm_int8", "gptq", "awq", "nf4", "mixed")
+    ],
     "handbook 7.2": ["prefix-saves", "lora-near-zero", "offload-beyond-gpu"],
     "handbook 7.3": ["flash-peak-without", "flash-peak-with"],
     "handbook 7.4": [
@@ -148,6 +151,7 @@ INDEX: dict[str, list[str]] = {
     "handbook 9.2": TABLE_9_2,
     "handbook 9.3": [
         *TABLE_9_3,
+        "table-9.3-kv-on-top",
         "deepseek-v3-weights",
         "deepseek-v3-on-4",
         "deepseek-v3-on-8",
@@ -156,7 +160,7 @@ INDEX: dict[str, list[str]] = {
     "handbook 10": [
         *(
             f"engine-{what}-{engine}"
-            for what in ("reuse", "batching")
+            for what in ("reuse", "batching", "formats")
             for engine in ("vllm", "sglang", "tensorrt", "llama-cpp")
         ),
         *(
@@ -189,7 +193,7 @@ RIGHT = (
     *("batching-queue-holds-nothing", "table-9.3-405b-fp8-least", "growth-kv-32"),
 )
 DEPENDS = (
-    *("kv-falcon-mqa", "prefix-saves", "batching-gain", "tp-pcie-dearer"),
+    *("pools-apart", "kv-falcon-mqa", "prefix-saves", "batching-gain", "tp-pcie-dearer"),
     *("bursts-peak", "blocks-sizes", "tp-divides-kv", "batching-running"),
 )
 

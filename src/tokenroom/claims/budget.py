@@ -32,7 +32,8 @@ _OWN_RULE: Final = Text(
     "保留固定比例，llama.cpp 精确分配缓冲区。",
 )
 _RULES: Final = (
-    "vLLM 0.33 v1/worker/utils.py request_memory; SGLang 0.5.23 model_runner_kv_cache_mixin.py; "
+    "vLLM 0.33 v1/worker/utils.py request_memory; SGLang 0.5.23 "
+    "srt/model_executor/pool_configurator.py; "
     "TensorRT-LLM _torch/pyexecutor/_util.py; llama.cpp src/llama-kv-cache.cpp"
 )
 

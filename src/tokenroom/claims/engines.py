@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 from tokenroom.claims.claim import Case, Cases, Claim, Span, Text, exactly, holds, one
@@ -86,7 +87,7 @@ def _comparison() -> Iterator[Claim]:
                 "Its server keeps the cache of each slot and continues a prompt that begins alike.",
                 "其 server 保留每个 slot 的缓存，并从相同前缀处继续。",
             ),
-            "llama.cpp tools/server/server.cpp (cache_prompt, on by default)",
+            "llama.cpp tools/server/server-context.cpp (cache_prompt, on by default)",
         ),
         (
             "batching-vllm",
@@ -116,7 +117,7 @@ def _comparison() -> Iterator[Claim]:
             True,
             _joins,
             None,
-            "TensorRT-LLM _torch/pyexecutor/scheduler.py",
+            "TensorRT-LLM _torch/pyexecutor/scheduler/scheduler.py",
         ),
         (
             "batching-llama-cpp",
@@ -131,7 +132,7 @@ def _comparison() -> Iterator[Claim]:
                 "next step.",
                 "其 server 支持（--parallel，--cont-batching 默认开启）：新请求在下一步加入。",
             ),
-            "llama.cpp tools/server/server.cpp, common/arg.cpp --cont-batching",
+            "llama.cpp tools/server/server-context.cpp, common/arg.cpp --cont-batching",
         ),
     )
     for key, engine, english, chinese, positive, asks, reason, source in rows:
@@ -172,6 +173,37 @@ def _comparison() -> Iterator[Claim]:
             ),
             source="the engines' rules (docs/engines.md)",
         )
+
+
+def _formats() -> Iterator[Claim]:
+    for key, engine, printed, layouts in (
+        ("vllm", "vllm", "AWQ, GPTQ, FP8", ("awq", "gptq", "fp8")),
+        ("tensorrt", "tensorrt-llm", "FP8, INT4, INT8", ("fp8", "awq", "int8")),
+        ("sglang", "sglang", "AWQ, GPTQ, FP8", ("awq", "gptq", "fp8")),
+        ("llama-cpp", "llama.cpp", "GGUF, 2 - 8 bit", ("q2_k", "q4_k_m", "q5_k_m", "q8_0")),
+    ):
+        yield Claim(
+            id=f"engine-formats-{key}",
+            article="handbook",
+            section="10",
+            text=Text(f"{engine} loads {printed}", f"{engine} 支持 {printed}"),
+            unit="truth",
+            ours=partial(
+                lambda engine, layouts: [
+                    Case(float(_loads(engine, layout)), layout) for layout in layouts
+                ],
+                engine,
+                layouts,
+            ),
+            source="what each engine's loader takes (docs/engines.md)",
+        )
+
+
+def _loads(engine: str, layout: str) -> bool:
+    try:
+        return deployed(_EIGHT, A100, layout, engine=engine, context=4096).verdict == "fits"
+    except TokenroomError:
+        return False
 
 
 def _answering(asks: Any, engine: str, *, positive: bool) -> Any:
@@ -331,11 +363,10 @@ def _techniques() -> Iterator[Claim]:
         unit="truth",
         ours=lambda: holds(_parses("vllm status")),
         reason=Text(
-            "It has none (serve, chat, complete, bench, run-batch, collect-env); a server's "
+            "It has none (it has serve, chat, complete, bench, run-batch and others); a server's "
             "state is "
             "at /metrics.",
-            "没有该命令（只有 serve、chat、complete、bench、run-batch、collect-env）；运行状态"
-            "见 /metrics。",
+            "没有该命令（有 serve、chat、complete、bench、run-batch 等）；运行状态见 /metrics。",
         ),
         source="vLLM 0.33 entrypoints/cli/main.py",
     )
@@ -428,4 +459,4 @@ def _remedies() -> Iterator[Claim]:
         )
 
 
-CLAIMS: Final = (*_comparison(), *_techniques(), *_remedies())
+CLAIMS: Final = (*_comparison(), *_formats(), *_techniques(), *_remedies())

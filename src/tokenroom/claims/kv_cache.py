@@ -17,6 +17,7 @@ from tokenroom.claims.subjects import (
     attention,
     deployed,
     kv,
+    model,
     short,
     the_case,
     weights,
@@ -244,6 +245,37 @@ def _heads() -> Iterator[Claim]:
     )
 
 
+def _left_out() -> Iterator[Claim]:
+    yield Claim(
+        id="kv-other-kinds",
+        article="handbook",
+        section="3.3",
+        text=Text(
+            "Attention that the article leaves out (MLA, windows, linear layers): KV of 32,768 "
+            "tokens "
+            "over 2 x layers x D x tokens x bytes",
+            "文章未涉及的注意力（MLA、滑动窗口、线性层）：32,768 token 的 KV 与 2×层数×D×token 数×"
+            "字节数之比",
+        ),
+        unit="share",
+        published=None,
+        ours=lambda: [
+            Case(
+                kv(name, 32768, "bfloat16")
+                / (2 * model(name).num_layers * model(name).hidden_size * 32768 * 2),
+                short(name),
+            )
+            for name in (
+                "deepseek-ai/DeepSeek-V3",
+                "google/gemma-3-27b-it",
+                "mistralai/Mistral-7B-v0.1",
+                "Qwen/Qwen3-Next-80B-A3B-Instruct",
+            )
+        ],
+        source=CONFIGURATION,
+    )
+
+
 def _turns() -> Iterator[Claim]:
     def kept_over_formula() -> Cases:
         """Tokens kept after the fifth turn, over prompt + turns x answer."""
@@ -415,4 +447,4 @@ def _growth() -> Iterator[Claim]:
     )
 
 
-CLAIMS: Final = (*_llama_2(), *_llama_3(), *_heads(), *_turns(), *_growth())
+CLAIMS: Final = (*_llama_2(), *_llama_3(), *_heads(), *_left_out(), *_turns(), *_growth())

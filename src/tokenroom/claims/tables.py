@@ -333,6 +333,35 @@ def _deployments() -> Iterator[Claim]:
             source=_OF_ENGINE[engine],
         )
     yield Claim(
+        id="table-9.3-kv-on-top",
+        article="handbook",
+        section="9.3",
+        text=Text(
+            "30 to 50% more than the weights are needed for KV: KV of 16 requests of 4,096 "
+            "tokens over "
+            "the weights",
+            "实际需要在参数之外 +30-50% 给 KV：16 个 4096 token 请求的 KV 与权重之比",
+        ),
+        unit="share",
+        printed="30% - 50%",
+        published=Span(0.3, 0.5),
+        ours=lambda: [
+            Case(16 * kv(name, CASE_TOKENS) / weights(name, layout), label)
+            for label, name, layout in (
+                ("Llama-3-8B", LLAMA_3_8B, None),
+                ("Llama-3-70B", LLAMA_3_70B, None),
+                ("Llama-3-70B awq", LLAMA_3_70B, "awq"),
+                ("Llama-3.1-405B fp8", LLAMA_405B, "fp8"),
+                ("DeepSeek-V3", DEEPSEEK_V3, None),
+            )
+        ],
+        reason=Text(
+            "Requests, lengths and KV heads decide, not the size of the weights.",
+            "取决于请求数、长度与 KV 头数，而非权重大小。",
+        ),
+        source=CONFIGURATION,
+    )
+    yield Claim(
         id="deepseek-v3-weights",
         article="handbook",
         section="9.3",
