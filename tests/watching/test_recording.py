@@ -65,7 +65,9 @@ def test_a_file_whose_only_line_was_cut_off_is_continued(tmp_path: Path) -> None
     assert list(Recording(path).observations()) == [at(0)]
 
 
-@pytest.mark.parametrize("content", ["notes of mine\n", "{}\n", '{"a": 1}\n', '{"a": 1}', "\x00\x01"])
+@pytest.mark.parametrize(
+    "content", ["notes of mine\n", "{}\n", '{"a": 1}\n', '{"a": 1}', "\x00\x01"]
+)
 def test_a_file_of_something_else_is_not_touched(tmp_path: Path, content: str) -> None:
     path = tmp_path / "mine.txt"
     path.write_text(content)

@@ -34,6 +34,9 @@ def show_live(
             view.width = out.width  # the window may have changed
             view.take(seen)
             last = view.drawn(seen, title=title, foot=foot)
-            live.update(last, refresh=True)
+            shown = last
+            if len(out.render_lines(last, pad=False)) > out.height:
+                shown = view.drawn(seen, title=title, foot=foot, compact=True)
+            live.update(shown, refresh=True)
     if last is not None:
         out.print(last)

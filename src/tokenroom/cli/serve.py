@@ -94,16 +94,15 @@ def command(
         raise CommandLineError(
             f"serve needs {missing.name}, which is not installed; pip install 'tokenroom[web]'"
         ) from missing
+    given = {name: value for name, value in options.items() if value is not None}
+    watcher = _watcher(watch_urls, watch_commands, watch_gpu, offline=not options["allow_hub"])
     has_page = (PAGE / "index.html").is_file()
     if not has_page:
         click.echo(message("serve.no_page", language), err=True)
-    given = {name: value for name, value in options.items() if value is not None}
     serve(
         ServerSettings(
             hosts=(host, *allowed_hosts),
-            watcher=_watcher(
-                watch_urls, watch_commands, watch_gpu, offline=not options["allow_hub"]
-            ),
+            watcher=watcher,
             **given,
         ),
         host=host,

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from tokenroom.reports.messages import Language, message, printable
 from tokenroom.reports.watch_words import (
-    alert_text,
     clock_text,
     count_text,
     help_text,
@@ -14,7 +13,7 @@ from tokenroom.reports.watch_words import (
     rate_text,
     share_text,
     status_text,
-    subject_text,
+    told_text,
 )
 from tokenroom.units import format_gib
 from tokenroom.watching.observation import Alert, Endpoint, Gpu, Observation, Replica
@@ -50,13 +49,15 @@ class WatchLines:
         for key, alert in now.items():
             if key not in self._open:
                 severity = message(f"watch.severity.{alert.severity}", self._language)
-                yield f"{clock} ! {severity}: {_told(alert, self._language)}"
+                yield f"{clock} ! {severity}: {told_text(alert, self._language)}"
                 for one in alert.helps:
                     flag = f"  {one.flag}" if one.flag else ""
                     yield f"{clock}     {help_text(one, self._language)}{flag}"
         for key, alert in self._open.items():
             if key not in now:
-                told = message("watch.ended", self._language, alert=_told(alert, self._language))
+                told = message(
+                    "watch.ended", self._language, alert=told_text(alert, self._language)
+                )
                 yield f"{clock} ! {told}"
         self._open = now
 
@@ -102,7 +103,3 @@ def gpu_line(gpu: Gpu, language: Language) -> str:
     if gpu.busy_share is not None:
         told.append(message("watch.busy", language, share=share_text(gpu.busy_share)))
     return message("speed.parts_join", language).join(told)
-
-
-def _told(alert: Alert, language: Language) -> str:
-    return f"{subject_text(alert, language)}: {alert_text(alert, language)}"

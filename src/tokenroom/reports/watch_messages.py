@@ -15,6 +15,9 @@ WATCH_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "tokenroom replay  {time}  {position} of {length}  x{speed}",
         "tokenroom replay  {time}  {position} / {length}  {speed} 倍速",
     ),
+    "watch.aside": ("{text} ({aside})", "{text}（{aside}）"),
+    "watch.named": ("{name}: {text}", "{name}：{text}"),
+    "watch.alert_line": ("! {severity} ({since}) {told}", "！{severity}（{since}）{told}"),
     "watch.quit": ("Ctrl-C ends", "按 Ctrl-C 结束"),
     "watch.recording": ("recording to {file}", "记录到 {file}"),
     "watch.exporting": (
@@ -32,7 +35,7 @@ WATCH_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "watch.status.waiting": ("not asked yet", "尚未查询"),
     "watch.status.up": ("up {since}", "已运行 {since}"),
     "watch.status.down": ("DOWN {since}", "已断开 {since}"),
-    "watch.restarts": ("{count} restarts", "重启 {count} 次"),
+    "watch.restarts": ("restarts: {count}", "重启 {count} 次"),
     "watch.rank": ("engine {rank}", "引擎 {rank}"),
     "watch.requests": ("Requests", "请求"),
     "watch.running_waiting": (

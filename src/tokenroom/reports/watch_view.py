@@ -10,7 +10,6 @@ from tokenroom.reports.console import Paragraph
 from tokenroom.reports.messages import Language, engine_text, message, printable
 from tokenroom.reports.watch_words import (
     NONE,
-    alert_text,
     clock_text,
     count_text,
     help_text,
@@ -19,9 +18,9 @@ from tokenroom.reports.watch_words import (
     share_text,
     span_text,
     status_text,
-    subject_text,
+    told_text,
 )
-from tokenroom.units import format_bytes, format_gib, format_seconds
+from tokenroom.units import format_bytes, format_gib
 from tokenroom.watching.observation import (
     Alert,
     Endpoint,
@@ -70,17 +69,31 @@ class WatchView:
                 kept = self._rates.setdefault(key, deque(maxlen=_HISTORY))
                 kept.append(replica.generation_tokens_per_second or 0.0)
 
-    def drawn(self, seen: Observation, *, title: str | None = None, foot: str = "") -> Group:
-        """The picture of an observation."""
+    def drawn(
+        self,
+        seen: Observation,
+        *,
+        title: str | None = None,
+        foot: str = "",
+        compact: bool = False,
+    ) -> Group:
+        """The picture of an observation.
+
+        Args:
+            seen: The observation.
+            title: The first line; by default that of a watch.
+            foot: The last line.
+            compact: Without the plans' tables and what helps, for low terminals.
+        """
         from rich.console import Group
         from rich.text import Text
 
         parts: list[RenderableType] = [
             Text(title if title is not None else self._title(seen), style="bold"),
-            *self._alerts(seen),
+            *self._alerts(seen, compact=compact),
         ]
         for endpoint in seen.endpoints:
-            parts.append(self._endpoint(endpoint, seen.time))
+            parts.append(self._endpoint(endpoint, seen, compact=compact))
         if seen.gpus_error is not None:
             told = message(f"watch.gpus.{seen.gpus_error}", self._language)
             parts.append(Paragraph(told, style="dim"))
@@ -95,30 +108,35 @@ class WatchView:
             "watch.title",
             self._language,
             time=clock_text(seen.time),
-            interval=format_seconds(seen.interval_seconds),
+            interval=f"{seen.interval_seconds:g}s",
             window=span_text(seen.window_seconds),
         )
 
-    def _alerts(self, seen: Observation) -> Iterator[RenderableType]:
+    def _alerts(self, seen: Observation, *, compact: bool) -> Iterator[RenderableType]:
         if not seen.alerts:
             yield Paragraph(message("watch.no_alerts", self._language), style="green")
         for alert in seen.alerts:
-            yield from self._alert(alert, seen.time)
+            yield from self._alert(alert, seen.time, compact=compact)
 
-    def _alert(self, alert: Alert, now: float) -> Iterator[RenderableType]:
+    def _alert(self, alert: Alert, now: float, *, compact: bool) -> Iterator[RenderableType]:
         from rich.text import Text
 
         style = _SEVERE[alert.severity]
         severity = message(f"watch.severity.{alert.severity}", self._language)
-        told = f"{subject_text(alert, self._language)}: {alert_text(alert, self._language)}"
-        since = span_text(now - alert.since)
-        yield Paragraph(f"! {severity} ({since}) {told}", rest="  ", style=style)
-        for one in alert.helps[:_HELPS]:
+        line = message(
+            "watch.alert_line",
+            self._language,
+            severity=severity,
+            since=span_text(now - alert.since),
+            told=told_text(alert, self._language),
+        )
+        yield Paragraph(line, rest="  ", style=style)
+        for one in () if compact else alert.helps[:_HELPS]:
             yield Paragraph(f"- {help_text(one, self._language)}", first="    ", rest="      ")
             if one.flag:
                 yield Text(f"      {one.flag}", no_wrap=True, overflow="ellipsis", style="bold")
 
-    def _endpoint(self, endpoint: Endpoint, now: float) -> RenderableType:
+    def _endpoint(self, endpoint: Endpoint, seen: Observation, *, compact: bool) -> RenderableType:
         from rich import box
         from rich.console import Group
         from rich.panel import Panel
@@ -129,10 +147,10 @@ class WatchView:
             parts.append(Paragraph(endpoint.error, style="red"))
         for replica in endpoint.replicas:
             parts += self._replica(endpoint, replica)
-        parts += self._plan(endpoint)
+        parts += self._plan(endpoint, _most_used(seen), compact=compact)
         return Panel(
             Group(*parts),
-            title=Text(self._heading(endpoint, now), overflow="ellipsis", no_wrap=True),
+            title=Text(self._heading(endpoint, seen.time), overflow="ellipsis", no_wrap=True),
             title_align="left",
             box=box.ROUNDED if self._blocks else box.ASCII,
             border_style="red" if endpoint.status == "down" else "",
@@ -264,7 +282,9 @@ class WatchView:
             )
         return table
 
-    def _plan(self, endpoint: Endpoint) -> Iterator[RenderableType]:
+    def _plan(
+        self, endpoint: Endpoint, used_bytes: int | None, *, compact: bool
+    ) -> Iterator[RenderableType]:
         from rich.table import Table
 
         if endpoint.no_plan is not None:
@@ -276,11 +296,13 @@ class WatchView:
         yield Paragraph(self._plan_title(plan), style="bold")
         if not plan.starts:
             yield Paragraph(message("watch.plan_refused", self._language), style="bold red")
+        if compact:
+            return
         table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
         table.add_column("", style="dim")
         table.add_column(message("watch.predicted", self._language), justify="right")
         table.add_column(message("watch.observed", self._language), justify="right")
-        for name, predicted, observed in _parts(endpoint, plan):
+        for name, predicted, observed in _parts(endpoint, plan, used_bytes):
             table.add_row(message(f"watch.part.{name}", self._language), predicted, observed)
         yield table
 
@@ -294,11 +316,13 @@ class WatchView:
             engine=engine_text(plan.engine, self._language),
             version=plan.version,
         )
-        told = f"{message('watch.plan', self._language)}: {told}"
-        if plan.assumed:
-            names = ", ".join(plan.assumed)
-            told += f" ({message('watch.plan_assumed', self._language, names=names)})"
-        return told
+        told = message(
+            "watch.named", self._language, name=message("watch.plan", self._language), text=told
+        )
+        if not plan.assumed:
+            return told
+        aside = message("watch.plan_assumed", self._language, names=", ".join(plan.assumed))
+        return message("watch.aside", self._language, text=told, aside=aside)
 
     def _gpus(self, seen: Observation) -> RenderableType:
         from rich.table import Table
@@ -355,8 +379,17 @@ class WatchView:
         return line
 
 
-def _parts(endpoint: Endpoint, plan: Planned) -> Iterator[tuple[str, str, str]]:
-    """Rows of the plan: name, predicted, observed as far as the server tells."""
+def _most_used(seen: Observation) -> int | None:
+    """Memory in use of the fullest GPU, where one server alone is watched beside them."""
+    if len(seen.endpoints) != 1:
+        return None
+    return max((gpu.used_bytes for gpu in seen.gpus if not gpu.mig), default=None)
+
+
+def _parts(
+    endpoint: Endpoint, plan: Planned, used_bytes: int | None
+) -> Iterator[tuple[str, str, str]]:
+    """Rows of the plan: name, predicted, observed as far as the server and its GPUs tell."""
     facts = endpoint.facts
     assert facts is not None  # a plan is made when the server has told what it is
 
@@ -368,7 +401,7 @@ def _parts(endpoint: Endpoint, plan: Planned) -> Iterator[tuple[str, str, str]]:
     yield "graphs", size(plan.graphs_bytes), size(facts.graphs_bytes)
     yield "other", size(plan.other_bytes), NONE
     yield "pool", size(plan.kv_pool_bytes), size(facts.kv_bytes)
-    yield "peak", size(plan.peak_bytes), NONE
+    yield "peak", size(plan.peak_bytes), size(used_bytes)
     pool = facts.kv_pool_tokens
     if pool is None:
         pool = max(

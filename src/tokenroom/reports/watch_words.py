@@ -37,7 +37,14 @@ def help_text(one: Help, language: Language) -> str:
     before, after = one.pool_tokens_before, one.pool_tokens_after
     if before is not None and after is not None and before != after:
         told.append(message("watch.help_pool", language, before=f"{before:,}", after=f"{after:,}"))
-    return f"{what} ({message('speed.parts_join', language).join(told)})"
+    aside = message("speed.parts_join", language).join(told)
+    return message("watch.aside", language, text=what, aside=aside)
+
+
+def told_text(alert: Alert, language: Language) -> str:
+    """Where and what."""
+    subject = subject_text(alert, language)
+    return message("watch.named", language, name=subject, text=alert_text(alert, language))
 
 
 def clock_text(seconds: float) -> str:
