@@ -1,19 +1,31 @@
 """A server over a real connection that goes away and comes back."""
 
+import dataclasses
 import json
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from page_server import VLLM_PAGES, PageServer, vllm_page
 
 from tokenroom.errors import WatchError
 from tokenroom.watching.addresses import parse_address
 from tokenroom.watching.endpoint_watch import EndpointWatch, LookSettings, Planner
-from tokenroom.watching.observation import Facts, Planned
+from tokenroom.watching.metric_names import NAMES as METRIC_NAMES
+from tokenroom.watching.observation import Facts, Observation, Planned
+from tokenroom.watching.observation_json import observation_json
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "watching"
+
+
+@pytest.fixture(scope="module")
+def anything() -> Iterator[PageServer]:
+    with PageServer(VLLM_PAGES) as server:
+        yield server
 
 
 def watch(
@@ -206,3 +218,47 @@ def test_slots_of_llama_server_tell_what_is_held(with_metrics: bool) -> None:
     assert alone.kv_used_tokens == 400  # what a slot keeps of an earlier prompt gives way
     assert alone.kv_share == 300 / 512  # of the fullest slot, where no pool is known
     assert (found.kv_pool_tokens, found.kv_share) == (2048, 400 / 2048)
+
+
+VALUES = st.sampled_from(["0", "1", "-5", "1e300", "NaN", "+Inf", "-Inf", "2.5", "1e-320"])
+NAMES = sorted(
+    {
+        name
+        for names in METRIC_NAMES.values()
+        for field in dataclasses.fields(names)
+        if isinstance(value := getattr(names, field.name), tuple)
+        for name in value
+    }
+)
+HISTOGRAMS = [f"{name}_{part}" for name in NAMES for part in ("bucket", "sum", "count")]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lines=st.lists(
+        st.tuples(
+            st.sampled_from([*NAMES, *HISTOGRAMS, "process_start_time_seconds"]),
+            st.sampled_from(
+                ["", 'le="0.1"', 'le="+Inf"', 'le="x"', 'engine="1"', 'model_name="m"']
+            ),
+            VALUES,
+        ),
+        max_size=40,
+    ),
+    body=st.none() | st.sampled_from(["[]", "[{}]", '{"a": [', "\x00", "[" * 5000]),
+)
+def test_no_page_ends_a_watch(
+    lines: list[tuple[str, str, str]], body: str | None, anything: PageServer
+) -> None:
+    text = "\n".join(f"{name}{{{labels}}} {value}" for name, labels, value in lines) + "\n"
+    one = watch(anything.url)
+    for page in (vllm_page(prompt=5), body if body is not None else text, vllm_page(), text):
+        anything.pages["/metrics"] = page
+        seen = one.look()
+        assert seen.status in ("up", "down")
+        json.dumps(
+            observation_json(
+                Observation(time=0, interval_seconds=1, window_seconds=1, endpoints=(seen,))
+            ),
+            allow_nan=False,
+        )

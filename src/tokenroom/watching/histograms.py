@@ -85,7 +85,9 @@ def read_histogram(page: Exposition, names: Iterable[str], where: Labels) -> His
         buckets.setdefault(math.inf, count if count is not None else max(buckets.values()))
         bounds = tuple(sorted(buckets))
         counts = tuple(buckets[bound] for bound in bounds)
-        if any(after < before for before, after in pairwise(counts)):
+        if not all(map(math.isfinite, counts)) or any(
+            after < before for before, after in pairwise(counts)
+        ):
             return None
         return Histogram(
             bounds=bounds,

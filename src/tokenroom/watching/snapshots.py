@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -75,7 +76,12 @@ def read_torch(page: Exposition) -> tuple[TorchMemory, ...]:
     ``tokenroom_torch_reserved_bytes`` with a label ``gpu``, set from ``torch.cuda.memory_stats``.
     """
     allocated, reserved = (
-        {labels.get("gpu", "0"): round(value) for labels, value in page.of(name)} for name in _TORCH
+        {
+            labels.get("gpu", "0"): round(value)
+            for labels, value in page.of(name)
+            if math.isfinite(value)
+        }
+        for name in _TORCH
     )
     return tuple(
         TorchMemory(gpu=gpu, allocated_bytes=allocated[gpu], reserved_bytes=reserved[gpu])
