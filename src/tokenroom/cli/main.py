@@ -84,6 +84,10 @@ COMMANDS: Final = {
         "tokenroom.cli.measure",
         "What a model really holds while it generates, beside what is predicted.",
     ),
+    "quality": (
+        "tokenroom.cli.quality",
+        "What a quantised KV cache costs a model on a text, beside what it saves.",
+    ),
     "calibrate": (
         "tokenroom.cli.calibrate",
         "Fit the model of speed to this machine's own benchmarks.",

@@ -26,6 +26,7 @@ from tokenroom.reports.fleet_messages import FLEET_MESSAGES
 from tokenroom.reports.lookup_messages import LOOKUP_MESSAGES
 from tokenroom.reports.measure_messages import MEASURE_MESSAGES
 from tokenroom.reports.plan_messages import PLAN_MESSAGES
+from tokenroom.reports.quality_messages import QUALITY_MESSAGES
 from tokenroom.reports.serve_messages import SERVE_MESSAGES
 from tokenroom.reports.simulation_messages import SIMULATION_MESSAGES
 from tokenroom.reports.speed_messages import SPEED_MESSAGES
@@ -79,6 +80,7 @@ MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     **DEVICE_MESSAGES,
     **DIAGNOSIS_MESSAGES,
     **MEASURE_MESSAGES,
+    **QUALITY_MESSAGES,
     **VALIDATION_MESSAGES,
     **WATCH_MESSAGES,
     **WORKLOAD_MESSAGES,
