@@ -17,6 +17,7 @@ class PageServer:
         self.pages = dict(pages)
         self.asked: list[str] = []
         self.keys: list[str | None] = []
+        self.headers: dict[str, str] = {}
         self.delay_seconds = 0.0
         self.at_once = 0
         self.most_at_once = 0
@@ -53,6 +54,8 @@ class PageServer:
             kind = "application/json" if text[:1] in ("{", "[") else "text/plain"
             handler.send_header("content-type", kind)
             handler.send_header("content-length", str(len(body)))
+            for name, value in self.headers.items():
+                handler.send_header(name, value)
             handler.end_headers()
             handler.wfile.write(body)
         except OSError:

@@ -91,6 +91,19 @@ def test_a_restart_shows_in_counters_where_no_start_is_told() -> None:
     assert seen.replicas[0].totals.prompt_tokens == 30
 
 
+def test_a_restart_shows_in_the_head_of_llama_server_s_page() -> None:
+    with PageServer({"/props": "{}", "/slots": "[]"}) as server:
+        one = watch(server.url)
+        for mark, tokens in (("1000000", 10), ("1000000", 15), ("9000000", 20)):
+            server.headers["Process-Start-Time-Unix"] = mark
+            server.pages["/metrics"] = (
+                f"llamacpp:requests_processing 0\nllamacpp:tokens_predicted_total {tokens}\n"
+            )
+            seen = one.look()
+    assert seen.restarts == 1
+    assert seen.replicas[0].totals.generation_tokens == 5 + 20
+
+
 def test_another_engine_may_come_back_at_the_same_place() -> None:
     with PageServer(VLLM_PAGES) as server:
         one = watch(server.url)

@@ -96,3 +96,10 @@ def test_no_gpu_no_plan() -> None:
 
     with pytest.raises(WatchError, match="--gpu"):
         told(nobody, load_model)(Facts(engine="vllm", model=MODEL))
+
+
+def test_slots_of_llama_server_are_taken_to_divide_the_cache() -> None:
+    facts = Facts(engine="llama.cpp", model=MODEL, max_model_len=2048, max_num_seqs=4)
+    found = by_itself()(facts)
+    assert (found.kv_pool_tokens, found.max_model_len, found.max_num_seqs) == (8192, 2048, 4)
+    assert "kv_unified=false" in found.assumed

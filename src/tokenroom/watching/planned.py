@@ -112,6 +112,8 @@ def told(hardware: Callable[[], Hardware], find_model: Callable[[str], ModelSpec
             engine = f"{engine}@{facts.version}"
         if facts.engine == "vllm":
             assumed += ["max_num_batched_tokens", "max_num_seqs"]
+        if facts.engine == "llama.cpp" and (facts.max_num_seqs or 1) > 1:
+            assumed.append("kv_unified=false")
         result = fit(
             find_model(facts.model),
             found.gpu,
