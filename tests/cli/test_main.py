@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import click
 import pytest
@@ -154,3 +155,29 @@ def test_ctrl_c_while_modules_load_ends_quietly(
     monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
     assert __main__.main() == 130
     assert capsys.readouterr().err == "tokenroom: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("fit", "model.png", "--gpu", "h100", "--plot", "model.png"),
+        (
+            *("speed", "./model.png", "--gpu", "h100"),
+            *("--sweep", "concurrency=1..2", "--plot", "model.png"),
+        ),
+        ("table", "kv", "--models", "llama-3-8b,model.png", "--plot", "./model.png"),
+        ("calibrate", "--from", "model.png", "--gpu", "h100", "--profile-file", "model.png"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_nothing_is_written_over_what_is_read(
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.png").write_text("{}", encoding="utf-8")
+    assert main(words) == 2
+    assert "which is read; name another file" in capsys.readouterr().err
+    assert Path("model.png").read_text(encoding="utf-8") == "{}"

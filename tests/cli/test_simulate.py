@@ -55,6 +55,10 @@ def test_the_object_holds_what_was_served(capsys: pytest.CaptureFixture[str]) ->
     assert found["latency"]["itl"]["count"] == 570
     assert (found["goodput"]["requests"], found["falls_behind"]) == (0, False)
     assert sum(point["tokens"] for point in found["timeline"]) == found["tokens"]["computed"]
+    assert found["prefix_hit_rate"] is None  # no request names a prefix
+    alike = "constant:rate=1,system=512,input=64,output=4,requests=3"
+    found = read(capsys, "llama-3-8b", "--gpu", "a100", "--workload", alike)
+    assert 0.5 < found["prefix_hit_rate"] < 0.7
 
 
 def test_a_promise_that_too_few_keep_is_an_answer_of_no(
@@ -142,6 +146,7 @@ def test_a_deployment_that_does_not_start_serves_nothing(
         (("--goodput", "0.9"), "give those"),
         (("--ttft", "1s", "--goodput", "2"), "--goodput is 2; give a share"),
         (("--time-scale", "0"), "--time-scale is 0; it must be above 0"),
+        (("--time-scale", "1e-310"), "--time-scale is 1e-310; it may be 1e-12 at least"),
         (("--window", "3"), "--window is '3'; write its two ends"),
         (("--skip-bad",), "--skip-bad is of a trace"),
         (("--requests", "r.txt"), "it may end in .csv, .jsonl or .parquet"),

@@ -111,6 +111,7 @@ def test_presets_come_with_their_sources(capsys: pytest.CaptureFixture[str]) -> 
         (["chat", "--window", "10..20"], "--window is '10'; write a time with a unit"),
         (["chat", "--window", "2m..1m"], "holds no time"),
         (["chat", "--speed-up", "0"], "the speed-up is 0; it must be above 0"),
+        (["poisson:rate=-1,input=1,output=1"], "rate is '-1'; write a number that is not below 0"),
         (["chat", "--requests", "0"], "the number of requests is 0"),
     ],
 )

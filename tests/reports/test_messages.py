@@ -79,6 +79,10 @@ def test_what_there_is_one_of_is_singular() -> None:
     assert message("fit.holds_less", Language.ENGLISH, **one) == (
         "of 2 requests of 1 token asked for, 1 runs at once and 1 waits in the queue"
     )
+    served = message("simulate.served", Language.ENGLISH, count=1, span="1 s", steps=1)
+    assert served == "1 request served in 1 s of simulated time, 1 step"
+    many = message("simulate.served", Language.ENGLISH, count=21, span="1 s", steps=1_001)
+    assert many == "21 requests served in 1 s of simulated time, 1,001 steps"
 
 
 def test_names_are_written_in_the_language_of_the_report() -> None:

@@ -106,6 +106,18 @@ def test_a_token_of_transformers_takes_what_its_own_benchmark_took() -> None:
     ("model", "settings", "scheduling", "said"),
     [
         ("llama-3-8b", {}, {"scheduler": "orca"}, "scheduler is 'orca'"),
+        (
+            "llama-3-8b",
+            {},
+            {"scheduler": "static", "scheduling_policy": "priority"},
+            "scheduling_policy is of vLLM's own scheduler",
+        ),
+        (
+            "llama-3-8b",
+            {"scheduling_policy": "priority"},
+            {"scheduler": "contiguous"},
+            "scheduler contiguous has none",
+        ),
         ("gpt-oss-20b", {}, {"scheduler": "static"}, "full attention in every layer"),
         ("llama-3-8b", {"engine": "transformers"}, {"scheduler": "static"}, "none: leave it out"),
         (

@@ -84,7 +84,7 @@ function Headline({ served, say }: { served: Served; say: Say }) {
     [say("runningMost"), whole(served.running.max), `${say("waitingMost")} ${whole(served.waiting.max)}`],
     [say("preemptions"), whole(served.preemptions), ""],
   ];
-  if (served.prefix_hit_rate > 0) figures.push([say("prefixHits"), percent(served.prefix_hit_rate), say("ofPrompts")]);
+  if (served.prefix_hit_rate) figures.push([say("prefixHits"), percent(served.prefix_hit_rate), say("ofPrompts")]);
   if (served.usd_per_million_output_tokens !== null) figures.push([say("cost"), `$${rough(served.usd_per_million_output_tokens)}`, ""]);
   return (
     <div class="figures">

@@ -168,7 +168,7 @@ function WorkloadForm({ question, presets, say, trace, onTrace, onChange, onRun 
         <details class="wide">
           <summary>{say("workloadSources")}</summary>
           <p class="caption" lang="en"><code>{preset.workload}</code></p>
-          {preset.sources.map((source) => <p key={source} class="caption" lang="en">{source}</p>)}
+          {(question.language === "zh" ? preset.sources_chinese : preset.sources).map((source) => <p key={source} class="caption">{source}</p>)}
         </details>
       )}
     </form>

@@ -56,7 +56,7 @@ export interface Served {
   latency: Record<(typeof LATENCIES)[number], Distribution>;
   throughput: { requests_per_second: number; output_tokens_per_second: number; total_tokens_per_second: number };
   goodput: { ttft_seconds: number | null; tpot_seconds: number | null; share: number; requests_per_second: number } | null;
-  prefix_hit_rate: number;
+  prefix_hit_rate: number | null;
   running: { mean: number; max: number };
   waiting: { mean: number; max: number };
   kv_pool_usage: { mean: number; max: number };

@@ -4,6 +4,7 @@ export interface Preset {
   name: string;
   workload: string;
   sources: string[];
+  sources_chinese: string[];
 }
 
 /** Processes that have fields on the page; others are written by hand. */

@@ -182,7 +182,7 @@ def _sums() -> Iterator[Claim]:
             "7B 模型 4K 上下文 prefill 激活值瞬间冲到几 GB",
         ),
         unit="bytes",
-        printed="several GB",
+        printed=Text("several GB", "几 GB"),
         published=Span(2 * GIB, 10 * GIB),
         ours=lambda: (
             [

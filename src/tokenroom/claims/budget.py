@@ -109,7 +109,7 @@ def _reserves() -> Iterator[Claim]:
             "任何请求之前引擎先占几 GB：CUDA 上下文、工作区、图与缓冲",
         ),
         unit="bytes",
-        printed="several GB",
+        printed=Text("several GB", "几 GB"),
         published=Span(2 * GIB, 10 * GIB),
         ours=lambda: [Case(reserve(result), name) for name, result in _typical()],
         reason=Text(

@@ -83,7 +83,7 @@ class Claim:
     text: Text
     unit: Unit
     ours: Callable[[], Cases]
-    printed: str = ""
+    printed: Text | str = ""
     published: Span | None = IT_HOLDS
     reason: Text | None = None
     source: str = ""

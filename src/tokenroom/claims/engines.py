@@ -272,7 +272,7 @@ def _techniques() -> Iterator[Claim]:
             "rank 16）",
         ),
         unit="share",
-        printed="near 0",
+        printed=Text("near 0", "近乎零"),
         published=Span(0, 0.01),
         ours=lambda: [
             Case(

@@ -354,7 +354,7 @@ def _case_shares() -> Iterator[Claim]:
             "MoE 的参数显存仅为活跃专家部分（DeepSeek-V3，16 位）",
         ),
         unit="gigabytes",
-        printed="74 GB (37B active)",
+        printed=Text("74 GB (37B active)", "74 GB（激活 37B）"),
         published=exactly(74e9),
         ours=lambda: one(model(DEEPSEEK_V3).parameters_total * 2),
         reason=Text(

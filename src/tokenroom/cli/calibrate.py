@@ -16,6 +16,7 @@ from tokenroom.cli.options import (
     json_schema_option,
     language_option,
 )
+from tokenroom.cli.written_files import check_written
 from tokenroom.errors import CommandLineError
 from tokenroom.reports.messages import Language
 
@@ -128,6 +129,8 @@ def _calibrate(
             "bench.json --name mybox --gpu h100 -- vllm serve MODEL"
         )
     path, name = _target(options)
+    read = [*words, options["model"], options["gpu_file"], *options["sources"]]
+    check_written({"--profile-file": options["profile_file"]}, read)
     files = [read_benchmark(file) for file in options["sources"]]
     _check_distinct(files)
     measured = _deployment(words, options, files)

@@ -23,6 +23,7 @@ from tokenroom.cli.options import (
     say_written,
 )
 from tokenroom.cli.question import question
+from tokenroom.cli.written_files import check_written, read_files
 from tokenroom.errors import CommandLineError
 from tokenroom.reports.messages import Language
 
@@ -116,6 +117,7 @@ def command(
             "--command prints the command alone; leave out --json, which has it too, --explain and "
             "--sweep"
         )
+    check_written({"--plot": plot}, read_files(words, options))
     result = _result(words, options)
     if swept is not None:
         return _show_sweep(result, *swept, as_json=as_json, plot=plot, language=language)

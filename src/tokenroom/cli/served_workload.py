@@ -56,8 +56,10 @@ def workload_source(options: dict[str, Any]) -> WorkloadSource:
             "lists more)"
         )
     scale = options["time_scale"]
-    if scale is not None and not 0 < scale < float("inf"):
-        raise CommandLineError(f"--time-scale is {scale:g}; it must be above 0, as 2 or 0.5")
+    from tokenroom.serving.workloads.reshaping import check_time_scale
+
+    if scale is not None:
+        check_time_scale(scale, "--time-scale")
     from tokenroom.serving.workloads.source import Part
     from tokenroom.serving.workloads.written_values import window_of
 

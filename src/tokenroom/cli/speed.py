@@ -28,6 +28,7 @@ from tokenroom.cli.options import (
     say_written,
 )
 from tokenroom.cli.question import question
+from tokenroom.cli.written_files import check_written, read_files
 from tokenroom.errors import CommandLineError, shown
 from tokenroom.reports.messages import Language
 from tokenroom.units import parse_arrivals, parse_rate
@@ -137,6 +138,7 @@ def command(
         )
     if plot is not None and sweep_text is None:
         raise CommandLineError("--plot draws a sweep; give --sweep concurrency=1..256 too")
+    check_written({"--plot": plot}, read_files(words, options))
     values = None if sweep_text is None else _values(sweep_text)
     wanted = {f"{name}_seconds": options[name] for name in ("tpot", "ttft") if options[name]}
     if wanted and values is None and options["concurrency"] is not None:

@@ -22,6 +22,7 @@ from tokenroom.cli.options import (
     say_written,
 )
 from tokenroom.cli.question import named_model
+from tokenroom.cli.written_files import check_written, read_files
 from tokenroom.errors import CommandLineError, TokenroomError
 from tokenroom.reports.messages import Language, printable
 from tokenroom.units import parse_count, parse_tokens
@@ -156,6 +157,7 @@ def command(
         from tokenroom.reports.plots import check_plot_file
 
         check_plot_file(plot)
+        check_written({"--plot": plot}, read_files((options["models"] or "").split(","), options))
     table = _table(name, options)
     from tokenroom.reports import lookup_text
 

@@ -82,7 +82,7 @@ def command(
             "no workload is given; name a trace, or describe one, as in: tokenroom workload "
             "poisson:rate=5,input=1024,output=256 (tokenroom workload --presets lists more)"
         )
-    found = _described(workload, options)
+    found = _described(workload, options, language)
     if as_json:
         from tokenroom.reports.console import print_json
         from tokenroom.reports.workload_json import workload_json
@@ -104,12 +104,12 @@ def _print_presets(*, as_json: bool, language: Language) -> None:
 
     presets = list(load_presets().values())
     if as_json:
-        print_json(presets_json(presets))
+        print_json(presets_json(presets, language))
     else:
         print_presets(console(), presets, language)
 
 
-def _described(text: str, options: dict[str, Any]) -> Described:
+def _described(text: str, options: dict[str, Any], language: Language) -> Described:
     """The workload and its figures."""
     from tokenroom.serving.workloads.grammar import is_description
 
@@ -120,7 +120,7 @@ def _described(text: str, options: dict[str, Any]) -> Described:
             raise CommandLineError(
                 f"{name} is of a trace, and {shown(text)} is drawn; leave it out"
             )
-    from tokenroom.reports.workload_text import Described
+    from tokenroom.reports.workload_text import Described, sources_of
     from tokenroom.serving.workloads.grammar import parse_workload
     from tokenroom.serving.workloads.presets import load_presets
     from tokenroom.serving.workloads.summary import summarise
@@ -135,7 +135,10 @@ def _described(text: str, options: dict[str, Any]) -> Described:
         timed=not drawn.waits_for_answers,
     )
     return Described(
-        name=text, title=None, summary=summary, sources=preset.sources if preset else ()
+        name=text,
+        title=None,
+        summary=summary,
+        sources=() if preset is None else sources_of(preset, language),
     )
 
 

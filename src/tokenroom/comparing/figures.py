@@ -81,9 +81,7 @@ def figures_of(done: Simulation) -> dict[str, float | None]:
         "goodput_share": metrics.goodput_share,
         "refused": metrics.refused,
         "preemptions": metrics.preemptions,
-        "prefix_hit_rate": metrics.hit_rate
-        if done.engine.finds_prefixes and done.names_prefixes
-        else None,
+        "prefix_hit_rate": done.prefix_hit_rate,
         "kv_pool_usage_mean": metrics.mean_used_blocks / blocks,
         "kv_pool_usage_max": metrics.max_used_blocks / blocks,
         "running_mean": metrics.mean_running,

@@ -71,7 +71,7 @@ def published_text(claim: Claim, language: Language) -> str:
     """What the article prints."""
     if claim.published is None:
         return "-"
-    return claim.printed or message("claims.yes", language)
+    return words(claim.printed, language) or message("claims.yes", language)
 
 
 def why_text(answer: Answer, language: Language) -> str:

@@ -253,7 +253,9 @@ _SMALLEST_GIB: Final = 0.01 * GIB
 
 _ONE: Final = r"(?<![\w.,-])1 "
 _NOUNS: Final = re.compile(
-    rf"{_ONE}(token|request|block|sequence|layer|GPU|cell|slot|item|cop(?=ies))(?:s|ies)\b"
+    rf"{_ONE}(token|request|block|sequence|layer|GPU|cell|slot|item|step|preemption|client|user|"
+    r"server|replica|session|segment|piece|row|restart|difference|parameter|time|cop(?=ies)|"
+    r"stretch(?=es)|pass(?=es))(?:ies|es|s)\b"
 )
 _VERBS: Final = re.compile(rf"{_ONE}(run|wait)(?= )")
 

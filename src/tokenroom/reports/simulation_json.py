@@ -62,7 +62,7 @@ def simulation_json(done: Simulation, workload: str, language: Language) -> dict
             "requests_per_second": metrics.goodput_per_second,
         },
         "tokens": _tokens(metrics),
-        "prefix_hit_rate": metrics.hit_rate,
+        "prefix_hit_rate": done.prefix_hit_rate,
         "running": {"mean": metrics.mean_running, "max": metrics.max_running},
         "waiting": {"mean": metrics.mean_waiting, "max": metrics.max_waiting},
         "kv_pool_usage": {

@@ -175,8 +175,8 @@ def _lines(done: Simulation, language: Language, wanted_share: float | None) -> 
         yield message("fleet.work", language, preemptions=metrics.preemptions)
     else:
         yield from _engine_lines(done, language)
-    if done.engine.finds_prefixes and done.names_prefixes:
-        yield message("simulate.hits", language, share=f"{metrics.hit_rate:.1%}")
+    if done.prefix_hit_rate is not None:
+        yield message("simulate.hits", language, share=f"{done.prefix_hit_rate:.1%}")
     if metrics.duration_seconds and not done.is_fleet:
         busy = f"{metrics.busy_seconds / metrics.duration_seconds:.0%}"
         yield message("simulate.busy", language, share=busy)

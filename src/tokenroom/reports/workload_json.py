@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from tokenroom.reports.messages import Language
-from tokenroom.reports.workload_text import Described, workload_warnings
+from tokenroom.reports.workload_text import Described, sources_of, workload_warnings
 from tokenroom.serving.workloads.presets import Preset
 
 SCHEMA_VERSION: Final = "1.0"
@@ -58,12 +58,16 @@ def workload_json(found: Described, language: Language) -> dict[str, Any]:
     }
 
 
-def presets_json(presets: Sequence[Preset]) -> dict[str, Any]:
+def presets_json(presets: Sequence[Preset], language: Language) -> dict[str, Any]:
     """Every preset with its description and its sources."""
     return {
         "schema_version": SCHEMA_VERSION,
         "presets": [
-            {"name": one.name, "workload": one.workload, "sources": list(one.sources)}
+            {
+                "name": one.name,
+                "workload": one.workload,
+                "sources": list(sources_of(one, language)),
+            }
             for one in presets
         ],
     }

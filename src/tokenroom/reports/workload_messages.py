@@ -99,7 +99,7 @@ WORKLOAD_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "workload.reason.blocks": ("wrong block ids", "块编号不符"),
     "workload.reason.cut": ("the file is cut", "文件被截断"),
     "workload.preset": ("preset", "预设"),
-    "workload.sources": ("Sources", "来源"),
+    "workload.source": ("Sources: {source}", "来源：{source}"),
     "workload.presets": (
         "A preset's own parts may be replaced, as in {example}",
         "预设的各部分可以替换，例如 {example}",

@@ -82,7 +82,7 @@ def print_workload(out: Console, found: Described, language: Language) -> None:
     if found.sources:
         out.print()
         for source in found.sources:
-            line = f"{message('workload.sources', language)}: {source}"
+            line = message("workload.source", language, source=source)
             out.print(Paragraph(printable(line), style="dim"))
     notes = list(workload_warnings(found, language))
     if notes or summary.max_model_len is not None:
@@ -92,12 +92,17 @@ def print_workload(out: Console, found: Described, language: Language) -> None:
     print_warnings(out, notes, language)
 
 
+def sources_of(preset: Preset, language: Language) -> tuple[str, ...]:
+    """Where a preset's figures come from, in a language."""
+    return preset.sources_chinese if language is Language.CHINESE else preset.sources
+
+
 def print_presets(out: Console, presets: Sequence[Preset], language: Language) -> None:
     """Write every preset with its description and its sources."""
     for preset in presets:
         out.print(Paragraph(preset.name, style="bold"))
         out.print(Paragraph(preset.workload, first="    ", rest="    "))
-        for source in preset.sources:
+        for source in sources_of(preset, language):
             out.print(Paragraph(source, first="    ", rest="    ", style="dim"))
         out.print()
     out.print(Paragraph(message("workload.presets", language, example="chat:rate=2,seed=1")))

@@ -167,6 +167,15 @@ class Simulation:
         return self.usd / self.metrics.output_tokens * _TOKENS
 
     @property
+    def prefix_hit_rate(self) -> float | None:
+        """Share of the prompts' tokens that were in the cache.
+
+        None where none could be: the engine looks for no prefixes, or no request names any.
+        """
+        looked = self.engine.finds_prefixes and self.names_prefixes
+        return self.metrics.hit_rate if looked else None
+
+    @property
     def unfinished(self) -> int:
         """Requests that came and were neither served nor refused."""
         return self.arrived - self.metrics.requests - self.metrics.refused

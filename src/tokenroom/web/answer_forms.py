@@ -85,6 +85,7 @@ class ListedWorkload(_Answer):
     name: str
     workload: str = Field(description="Its description (docs/workloads.md).")
     sources: list[str]
+    sources_chinese: list[str]
 
 
 class Workloads(_Answer):

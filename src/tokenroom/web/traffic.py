@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import math
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,11 +12,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tokenroom.errors import WorkloadError, shown
+from tokenroom.errors import WorkloadError
 from tokenroom.serving.arrivals import Arrivals, OpenLoop
 from tokenroom.serving.request import Request
 from tokenroom.serving.workloads.grammar import parse_workload
-from tokenroom.serving.workloads.reshaping import limited, sped_up, windowed
+from tokenroom.serving.workloads.reshaping import (
+    check_time_scale,
+    limited,
+    sped_up,
+    windowed,
+)
 from tokenroom.serving.workloads.synthetic import SyntheticWorkload
 from tokenroom.serving.workloads.written_values import window_of
 
@@ -91,8 +95,8 @@ def check_workload(question: SimulateQuestion) -> None:
                 "out"
             )
     scale = question.time_scale
-    if scale is not None and not 0 < scale < math.inf:
-        raise WorkloadError(f"time_scale is {shown(scale)}; it must be above 0, as 2 or 0.5")
+    if scale is not None:
+        check_time_scale(scale, "time_scale")
     if drawn:
         _described(question)
     else:

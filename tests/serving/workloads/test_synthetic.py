@@ -271,6 +271,8 @@ def test_the_simulator_finds_what_earlier_turns_left_in_its_cache() -> None:
 def test_presets_can_be_drawn_and_say_where_they_come_from(name: str) -> None:
     preset = load_presets()[name]
     assert all(len(source) > 10 for source in preset.sources)
+    assert len(preset.sources_chinese) == len(preset.sources)
+    assert all("。" in source for source in preset.sources_chinese)
     assert is_description(name)
     found = list(islice(parse_workload(name), 300))
     assert len(found) == 300

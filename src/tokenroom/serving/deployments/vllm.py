@@ -101,6 +101,7 @@ def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngi
                 f"transfers of KV are not simulated under scheduler {scheduling['scheduler']}; "
                 "leave it out"
             )
+        _check_baseline_settings(scheduling, config)
         return _under(scheduling["scheduler"], result, config)
     drafting, keeps = _kept_drafts(result, scheduling)
     if drafting is not None and role is not None:
@@ -138,6 +139,22 @@ def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngi
         settings=settings,
         transfer_seconds=transfer_seconds,
     )
+
+
+def _check_baseline_settings(scheduling: Scheduling, config: VllmSchedulerConfig) -> None:
+    """Refuse settings of vLLM's own scheduler, or of drafts, beside another scheduler.
+
+    Raises:
+        DeploymentError: There is one, which would change nothing.
+    """
+    given = [name for name in scheduling if name in (*_SCHEDULING, *_OF_DRAFTS)]
+    if config.policy != "fcfs" and "scheduling_policy" not in given:
+        given.append("scheduling_policy")
+    if given:
+        raise DeploymentError(
+            f"{given[0]} is of vLLM's own scheduler, and scheduler {scheduling['scheduler']} has "
+            "none; leave one of the two out"
+        )
 
 
 def _new_scheduler(

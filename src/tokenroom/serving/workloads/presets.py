@@ -17,11 +17,13 @@ class Preset:
         name: Its name.
         workload: Its description, see :mod:`tokenroom.serving.workloads.grammar`.
         sources: Where its figures come from, and what is assumed.
+        sources_chinese: The same in Chinese.
     """
 
     name: str
     workload: str
     sources: tuple[str, ...]
+    sources_chinese: tuple[str, ...]
 
 
 @cache
@@ -29,6 +31,11 @@ def load_presets() -> Mapping[str, Preset]:
     """All presets by name."""
     text = files("tokenroom.serving.workloads").joinpath("data/presets.json").read_text("utf-8")
     return {
-        name: Preset(name=name, workload=entry["workload"], sources=tuple(entry["sources"]))
+        name: Preset(
+            name=name,
+            workload=entry["workload"],
+            sources=tuple(entry["sources"]),
+            sources_chinese=tuple(entry["sources_chinese"]),
+        )
         for name, entry in json.loads(text).items()
     }

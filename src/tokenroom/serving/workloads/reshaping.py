@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Final
 
 from tokenroom.errors import WorkloadError
 from tokenroom.serving.request import Request
@@ -37,6 +38,10 @@ def windowed(
         )
 
 
+LEAST_SCALE: Final = 1e-12
+"""Of times: a century would take milliseconds."""
+
+
 def sped_up(requests: Iterable[Request], factor: float) -> Iterator[Request]:
     """The same requests with all gaps divided by ``factor``: 2 doubles the rate.
 
@@ -44,11 +49,25 @@ def sped_up(requests: Iterable[Request], factor: float) -> Iterator[Request]:
         WorkloadError: The factor is not above 0 and finite, or spreads them over too long a time.
     """
     if not 0 < factor < float("inf"):
-        raise WorkloadError(f"the speed-up is {factor:g}; it must be above 0, as 2 or 0.5")
+        raise WorkloadError(
+            f"the speed-up is {factor:g}; it must be above 0 and finite, as 2 or 0.5"
+        )
     for request in requests:
         seconds = request.arrival_seconds / factor
         check_span(seconds)
         yield replace(request, arrival_seconds=seconds)
+
+
+def check_time_scale(scale: float, field: str) -> None:
+    """Refuse what times cannot be multiplied by.
+
+    Raises:
+        WorkloadError: It is not above 0 and finite, or so small that gaps vanish.
+    """
+    if not 0 < scale < float("inf"):
+        raise WorkloadError(f"{field} is {scale:g}; it must be above 0, as 2 or 0.5")
+    if scale < LEAST_SCALE:
+        raise WorkloadError(f"{field} is {scale:g}; it may be {LEAST_SCALE:g} at least, as 0.5")
 
 
 def check_span(seconds: float) -> None:

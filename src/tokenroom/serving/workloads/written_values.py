@@ -120,7 +120,9 @@ class WrittenValues:
         """
         match = _NUMBER.fullmatch(text.strip())
         if match is None or match[2] or not 0 <= float(match[1]) < 1e15:
-            raise WorkloadError(f"{field} is {shown(text)}; write a number, as {_example(field)}")
+            below = text.strip().startswith("-") and _NUMBER.fullmatch(text.strip()[1:])
+            wanted = "a number that is not below 0" if below else "a number"
+            raise WorkloadError(f"{field} is {shown(text)}; write {wanted}, as {_example(field)}")
         return float(match[1])
 
     def positive(self, key: str) -> float:
