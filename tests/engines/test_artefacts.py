@@ -8,14 +8,25 @@ import yaml
 from tokenroom import fit
 from tokenroom.engines.artefacts import container
 from tokenroom.engines.registry import chosen_start, command_parser
+from tokenroom.engines.vllm.settings import SpeculativeSettings
 from tokenroom.fitting import FitResult
 
+TUNED: dict[str, Any] = {"max_num_seqs": 128, "util": 0.85}
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("vllm", {}),
     ("vllm", {"gpus": 4, "kv": "fp8", "max_num_batched_tokens": 4096}),
     ("vllm@0.11.0", {"gpus": 2, "pp": 2}),
     ("sglang", {"gpus": 2, "chunked_prefill_size": 2048}),
     ("tensorrt-llm", {"gpus": 2, "kv": "fp8"}),
+    ("llama.cpp", {}),
+    ("llama.cpp", {"gpus": 2, "kv": "q8_0", "n_parallel": 4, "n_ubatch": 1024}),
+    # what a plan may choose
+    ("vllm", TUNED | {"max_num_batched_tokens": 2048, "enable_prefix_caching": False}),
+    ("vllm", TUNED | {"kv_offload_bytes": 64 << 30, "enable_prefix_caching": True}),
+    ("vllm", {"speculative": SpeculativeSettings(method="ngram", num_speculative_tokens=3)}),
+    ("sglang", TUNED | {"disable_radix_cache": True}),
+    ("sglang", {"enable_hierarchical_cache": True, "hicache_size_bytes": 64 * 10**9}),
+    ("tensorrt-llm", TUNED | {"enable_block_reuse": False, "kv_offload_bytes": 64 << 30}),
 ]
 
 
@@ -24,7 +35,11 @@ def read_back(text: str, result: FitResult) -> FitResult:
     parsed = command_parser(engine)(chosen, environment={}, allow_files=False, version=None)
     node = result.deployment.node
     assert parsed.gpus in (None, node.count)
-    return fit(parsed.model, node, engine=engine, settings=parsed.settings)
+    model = parsed.model
+    if engine == "llama.cpp":  # a file that is made of the checkpoint first
+        assert str(model).endswith(".gguf")
+        model = result.deployment.spec
+    return fit(model, node, engine=engine, settings=parsed.settings)
 
 
 @pytest.mark.parametrize(("engine", "settings"), CASES)

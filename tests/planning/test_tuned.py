@@ -1,5 +1,7 @@
 """What a search finds for a tuning is what ``fit`` and ``speed_of`` say of that very deployment."""
 
+import pickle
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
@@ -12,10 +14,14 @@ from tokenroom.errors import TokenroomError
 from tokenroom.hardware.catalogue import find_accelerator
 from tokenroom.planning.candidates import Candidate, candidates
 from tokenroom.planning.demand import Demand
+from tokenroom.planning.judging import Proposal, judged, judged_layout
 from tokenroom.planning.layout_memory import LayoutMemory, fit_of
 from tokenroom.planning.load_curve import LoadCurve
 from tokenroom.planning.tuned import Counts, LayoutJudge
 from tokenroom.planning.tuning import TRIED, Draft, Tuning, TuningSpace, space_of
+from tokenroom.planning.tuning_words import draft_of, draft_text, space_of_texts
+from tokenroom.serving.run import Run
+from tokenroom.serving.schedulers.vllm import VllmSchedulerConfig
 from tokenroom.serving_speed import speed_of
 
 DRAWS = 6
@@ -162,3 +168,95 @@ def test_the_engine_s_own_settings_are_kept_where_nothing_is_gained() -> None:
     first = LayoutJudge(one, asked, space_of("vllm")).verdict().tuned[0]
     assert first.candidate.tuning == Tuning()
     assert first.clients == 10
+
+
+CHOSEN = Tuning(
+    max_num_batched_tokens=2048, max_num_seqs=64, memory_share=0.85, prefix_caching=False
+)
+
+
+def test_what_starts_and_what_verifies_a_plan_has_its_settings() -> None:
+    one, asked = layout("llama-3.1-8b", "h100", "TP2", "vllm"), demand()
+    found = judged(replace(one, tuning=CHOSEN), asked)
+    assert isinstance(found, Proposal)
+    assert found.fit.launch is not None
+    for words in (
+        "--max-num-batched-tokens 2048",
+        "--max-num-seqs 64",
+        "--gpu-memory-utilization 0.85",
+        "--no-enable-prefix-caching",
+    ):
+        assert words in found.fit.launch.shell_text
+    simulated = Run(found.fit).engine.config
+    assert isinstance(simulated, VllmSchedulerConfig)
+    assert simulated.max_num_batched_tokens == 2048
+    assert simulated.max_num_seqs == 64
+    assert not simulated.enable_prefix_caching
+
+
+def test_few_settings_of_a_layout_are_proposed() -> None:
+    one, asked = layout("llama-3.1-8b", "l4", "TP2", "vllm"), demand()
+    found = judged_layout(one, asked, space_of("vllm"))
+    assert 1 <= len(found.proposals) <= 3
+    assert found.counts == Counts(len(space_of("vllm")), 0)
+    best, *sooner = found.proposals
+    for each in sooner:
+        assert each.replicas == best.replicas
+        assert each.headroom <= best.headroom
+        assert (
+            min(each.ttft_seconds / best.ttft_seconds, each.tpot_seconds / best.tpot_seconds) < 0.9
+        )
+
+
+def test_a_proposal_survives_the_way_to_a_worker() -> None:
+    one, asked = layout("llama-3.1-8b", "l4", "TP2", "vllm"), demand()
+    found = judged(one, asked)
+    assert isinstance(found, Proposal)
+    again = pickle.loads(pickle.dumps(found))
+    assert again.tuned.curve.at(7) == found.tuned.curve.at(7)
+    assert again.point.tpot_seconds == found.point.tpot_seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "draft"),
+    [
+        ("mtp", Draft(method="mtp", tokens=1)),
+        ("ngram:5", Draft(method="ngram", tokens=5)),
+        ("eagle3:3=org/model", Draft(method="eagle3", tokens=3, model="org/model")),
+    ],
+)
+def test_drafts_are_written_as_they_are_read(text: str, draft: Draft) -> None:
+    assert draft_of(text) == draft
+    assert draft_of(draft_text(draft)) == draft
+
+
+def test_settings_are_read_from_texts() -> None:
+    found = space_of_texts(
+        token_budgets=["auto", "4096"],
+        memory_shares=["90%", "0.9"],
+        prefix_caching=["on"],
+        kv_offload=["none", "16GiB"],
+        drafts=["none"],
+        own_alone=True,
+    )
+    assert found == TuningSpace(
+        max_num_batched_tokens=(None, 4096),
+        memory_shares=(0.9,),
+        prefix_caching=(True,),
+        kv_offload_bytes=(None, 16 << 30),
+    )
+    assert space_of_texts() == TRIED
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ({"memory_shares": ["1.5"]}, "util is '1.5'; give a share above 0 and up to 1"),
+        ({"prefix_caching": ["maybe"]}, "prefix_caching is 'maybe'; it may be auto, on, off"),
+        ({"token_budgets": ["0"]}, "token_budget"),
+        ({"drafts": [":3"]}, "drafts holds ':3'; write METHOD"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(texts: dict[str, list[str]], said: str) -> None:
+    with pytest.raises(TokenroomError, match=re.escape(said)):
+        space_of_texts(**texts)  # type: ignore[arg-type]
