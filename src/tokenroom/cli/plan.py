@@ -309,6 +309,7 @@ def _searches(models: tuple[str, ...], options: dict[str, Any], work: Work) -> I
     from tokenroom.planning.most import loads_to_try, most_users
     from tokenroom.planning.prices import prices_by_key
     from tokenroom.planning.search import Search
+    from tokenroom.planning.tuned import Verdicts
     from tokenroom.planning.tuning_words import space_of_texts
 
     space = space_of_texts(
@@ -330,10 +331,10 @@ def _searches(models: tuple[str, ...], options: dict[str, Any], work: Work) -> I
     found = list(
         candidates(specs, accelerators, engines=engines, kv_types=kv_types, most_gpus=most)
     ) or largest_tried(specs, accelerators, engines=engines, most_gpus=most)
-    demands = [demand]
+    demands, verdicts = [demand], Verdicts()
     if not any(options[name] is not None for name in _LOADS):
         assert inventory is not None
-        users = most_users(found, demand, inventory, space)
+        users = most_users(found, demand, inventory, space, verdicts)
         demands = [replace(demand, users=each) for each in loads_to_try(users)] or demands
     for each in demands:
         yield Search(
@@ -347,6 +348,7 @@ def _searches(models: tuple[str, ...], options: dict[str, Any], work: Work) -> I
             seed=options["seed"],
             executor=work.executor,
             workers=work.workers,
+            verdicts=verdicts,
         )
 
 

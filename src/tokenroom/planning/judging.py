@@ -19,7 +19,7 @@ from tokenroom.objectives import LoadLimits
 from tokenroom.planning.candidates import Candidate, least_gpus
 from tokenroom.planning.demand import Demand
 from tokenroom.planning.layout_memory import fit_of
-from tokenroom.planning.tuned import Counts, LayoutJudge, Tuned
+from tokenroom.planning.tuned import Counts, Tuned, Verdicts
 from tokenroom.planning.tuning import DEFAULTS_ALONE, TuningSpace
 from tokenroom.serving_speed import ServingSpeed, speed_of
 
@@ -188,6 +188,7 @@ def judged_layout(
     demand: Demand,
     space: TuningSpace = DEFAULTS_ALONE,
     bounds: Bounds = UNBOUNDED,
+    verdicts: Verdicts | None = None,
 ) -> Judged:
     """What becomes of a layout under all tunings of a space.
 
@@ -196,6 +197,7 @@ def judged_layout(
         demand: What is to be served.
         space: Of :func:`~tokenroom.planning.tuning.space_of` its engine.
         bounds: What there is of its kind of GPU.
+        verdicts: What is known of layouts.
     """
     if bounds.budget_usd_per_hour is not None and bounds.usd_per_gpu_hour is None:
         rejection = Rejection(candidate=layout, reason="unpriced")
@@ -213,7 +215,7 @@ def judged_layout(
             nearest=needed / layout.gpus,
         )
         return Judged((), rejection, Counts(0, len(space)))
-    verdict = LayoutJudge(layout, demand, space).verdict()
+    verdict = (Verdicts() if verdicts is None else verdicts).of(layout, demand, space)
     if not verdict.tuned:
         first = replace(layout, tuning=next(iter(space)))
         return Judged((), _why_not(first, demand), verdict.counts)

@@ -8,7 +8,7 @@ from typing import Final
 
 from tokenroom.planning.candidates import Candidate
 from tokenroom.planning.demand import Demand
-from tokenroom.planning.tuned import LayoutJudge
+from tokenroom.planning.tuned import Verdicts
 from tokenroom.planning.tuning import DEFAULTS_ALONE, TuningSpace, space_of
 from tokenroom.serving_speed import MAX_CONCURRENCY
 
@@ -23,6 +23,7 @@ def most_users(
     demand: Demand,
     inventory: Mapping[str, int],
     space: TuningSpace = DEFAULTS_ALONE,
+    verdicts: Verdicts | None = None,
 ) -> int:
     """Users that the best candidate takes on all the GPUs of its kind, by the closed form.
 
@@ -31,13 +32,15 @@ def most_users(
         demand: Of how many users does not matter.
         inventory: GPUs of each kind there are, by key.
         space: Settings to be tried of each.
+        verdicts: What is known of layouts, which is added to.
     """
     most = 0.0
+    known = Verdicts() if verdicts is None else verdicts
     many = replace(demand, users=MAX_CONCURRENCY)  # so that the largest load is not cut to them
     for candidate in candidates:
         replicas = inventory.get(candidate.accelerator.key, 0) // candidate.gpus
         if replicas:
-            verdict = LayoutJudge(candidate, many, space_of(candidate.engine, space)).verdict()
+            verdict = known.of(candidate, many, space_of(candidate.engine, space))
             most = max([most, *(tuned.served * replicas for tuned in verdict.tuned)])
     return int(most)
 

@@ -15,7 +15,7 @@ from tokenroom.planning.demand import Demand
 from tokenroom.planning.front import front, in_turns
 from tokenroom.planning.judging import Bounds, Proposal, Rejection, judged_layout
 from tokenroom.planning.proving import Case, Proven, Prover
-from tokenroom.planning.tuned import Counts
+from tokenroom.planning.tuned import Counts, Verdicts
 from tokenroom.planning.tuning import DEFAULTS_ALONE, TuningSpace, space_of
 from tokenroom.planning.verification import Verification
 
@@ -89,6 +89,7 @@ class Search:
         seed: Of the simulations.
         executor: What simulates; this process when None. The answer does not depend on it.
         workers: How many simulations the executor works on at once.
+        verdicts: What is known of layouts, which is added to.
 
     Raises:
         DeploymentError: A budget is given without any price or is no sum, or nothing is wanted.
@@ -107,6 +108,7 @@ class Search:
         seed: int = 0,
         executor: Executor | None = None,
         workers: int = 1,
+        verdicts: Verdicts | None = None,
     ) -> None:
         if budget_usd_per_hour is not None and not prices:
             raise DeploymentError("a budget needs prices; give the price of each kind of GPU")
@@ -117,6 +119,7 @@ class Search:
         self._candidates = candidates
         self._demand = demand
         self._space = space
+        self._verdicts = Verdicts() if verdicts is None else verdicts
         self._prices = prices or {}
         self._inventory = inventory
         self._budget = budget_usd_per_hour
@@ -140,6 +143,7 @@ class Search:
                 self._demand,
                 space_of(candidate.engine, self._space),
                 self._bounds(candidate),
+                self._verdicts,
             )
             self._judged += 1
             self._counts += found.counts

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final, NamedTuple
 
 from tokenroom.errors import TokenroomError
@@ -84,6 +84,34 @@ class Verdict:
     tuned: tuple[Tuned, ...]
     counts: Counts
     slow: bool = False
+
+
+class Verdicts:
+    """Verdicts of layouts, kept for demands that differ in nothing but how many users there are."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[Candidate, Demand, TuningSpace, Verdict]] = {}
+
+    def of(self, layout: Candidate, demand: Demand, space: TuningSpace) -> Verdict:
+        """What becomes of a layout under all tunings of a space, all of its bounds at work."""
+        kept = self._kept.get(id(layout))
+        if kept is not None and space == kept[2] and _holds(kept[3], kept[1], demand):
+            return kept[3]
+        verdict = LayoutJudge(layout, demand, space).verdict()
+        self._kept[id(layout)] = layout, demand, space, verdict
+        return verdict
+
+
+def _holds(verdict: Verdict, demand: Demand, other: Demand) -> bool:
+    """Whether a verdict holds for another demand: fewer users, but as many as any tuning takes."""
+    if demand.users is None or other.users is None or other.users > demand.users:
+        return False
+    alike = all(
+        getattr(demand, item.name) == getattr(other, item.name)
+        for item in fields(Demand)
+        if item.name != "users"
+    )
+    return alike and all(tuned.clients <= other.users for tuned in verdict.tuned)
 
 
 class LayoutJudge:

@@ -7,18 +7,22 @@ what the slowest see, so nothing is proposed that its own simulation fails.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
+from tokenroom.fitting import FitResult
 from tokenroom.planning.demand import BURST_SHARE, Demand
 from tokenroom.planning.judging import Proposal
 from tokenroom.serving.arrivals import Arrivals, OpenLoop
 from tokenroom.serving.distribution import Distribution, distribution
+from tokenroom.serving.pool import pool_of
 from tokenroom.serving.record import RequestRecord
 from tokenroom.serving.request import Request
-from tokenroom.serving.run import Run
+from tokenroom.serving.roomy import RoomyServing, is_covered
+from tokenroom.serving.schedulers.vllm import VllmSchedulerConfig
+from tokenroom.serving.step_table import StepTable
 from tokenroom.serving.workloads import arrivals, distributions
 from tokenroom.serving.workloads.conversations import Talk
 from tokenroom.serving.workloads.synthetic import SyntheticWorkload
@@ -86,18 +90,20 @@ def verified(proposal: Proposal, demand: Demand, *, seed: int = 0) -> Verificati
     users = 0 if demand.users is None else int(load)
     if demand.requests is None:
         count = requests_of(proposal, demand, load) + users
-        coming = drawn(demand, load, count, seed)
     else:
         count = -(-len(demand.requests) // proposal.replicas)
-        coming = OpenLoop(replayed(demand.requests, proposal.replicas))
-    run = Run(proposal.fit, compiled=count > _COMPILED_FROM)
-    records = list(run.serve(coming, waits_for_answers=demand.users is not None))
+
+    def coming() -> Arrivals:
+        if demand.requests is None:
+            return drawn(demand, load, count, seed)
+        return OpenLoop(replayed(demand.requests, proposal.replicas))
+
+    served = _served(proposal.fit, coming, count, waits_for_answers=demand.users is not None)
+    records = served.records
     seen = records if demand.requests is not None else _steady(records, users)
     ttft = distribution((record.ttft_seconds, 1) for record in seen)
     tpot = distribution((found, 1) for record in seen if (found := record.tpot_seconds) is not None)
     refused = any(record.refused is not None for record in records)
-    outcome = run.outcome()
-    metrics = outcome.metrics
     return Verification(
         load=load,
         requests=len(seen),
@@ -105,11 +111,64 @@ def verified(proposal: Proposal, demand: Demand, *, seed: int = 0) -> Verificati
         ttft=ttft,
         tpot=tpot,
         kept=not refused and not _missed(demand, ttft, tpot),
-        max_running=metrics.max_running,
-        mean_waiting=metrics.mean_waiting,
-        max_waiting=metrics.max_waiting,
-        max_pool_share=metrics.max_used_blocks / outcome.engine.usable_blocks,
-        preemptions=metrics.preemptions,
+        max_running=served.max_running,
+        mean_waiting=served.mean_waiting,
+        max_waiting=served.max_waiting,
+        max_pool_share=served.max_pool_share,
+        preemptions=served.preemptions,
+    )
+
+
+class _Served(NamedTuple):
+    """What became of a workload; names are those of :class:`Verification`."""
+
+    records: list[RequestRecord]
+    max_running: int
+    mean_waiting: float
+    max_waiting: int
+    max_pool_share: float
+    preemptions: int
+
+
+def _served(
+    fit: FitResult, coming: Callable[[], Arrivals], count: int, *, waits_for_answers: bool
+) -> _Served:
+    """Serve a workload: by the steps of a pool with room for all where it has, else step by step.
+
+    The records are the same.
+    """
+    pool = pool_of(fit)
+    config, usable = pool.engine.config, pool.engine.usable_blocks
+    if (
+        pool.is_one_engine
+        and pool.stages == 1
+        and pool.engine.transfer_seconds is None
+        and isinstance(config, VllmSchedulerConfig)
+        and is_covered(config, table := StepTable(pool.cost))
+    ):
+        roomy = RoomyServing(config, table, pool.cost.delay_seconds)
+        records = roomy.serve(coming())
+        if records is not None:
+            return _Served(
+                records,
+                roomy.max_running,
+                roomy.mean_waiting,
+                roomy.max_waiting,
+                roomy.max_used_blocks / usable,
+                0,
+            )
+    from tokenroom.serving.run import Run  # with fleets and routers, which few plans need
+
+    run = Run([pool], compiled=count > _COMPILED_FROM)
+    records = list(run.serve(coming(), waits_for_answers=waits_for_answers))
+    metrics = run.outcome().metrics
+    return _Served(
+        records,
+        metrics.max_running,
+        metrics.mean_waiting,
+        metrics.max_waiting,
+        metrics.max_used_blocks / usable,
+        metrics.preemptions,
     )
 
 

@@ -152,6 +152,52 @@ class StepTable:
             return self._cost(plan) if chunks else self._computed_whole(count, mean)
         return self._joined(self.parts, tokens, count, decoding, mean, chunks)
 
+    def decode_seconds(self, count: int) -> Callable[[float], float]:
+        """Seconds of a step that decodes so many requests, by their mean context; to the last bit.
+
+        Of steps that have parts.
+
+        Raises:
+            DeploymentError: The model has parts whose speed is not modelled.
+            HardwareError: A peak or bandwidth that it needs is not known.
+        """
+        parts = self.parts
+        assert parts is not None
+        way = REPLAYED if parts.cuda_graphs else STARTED
+        base = self._between(self.of_tokens, count, way) + self._between(
+            self.of_outputs, count, way
+        )
+        prepare = parts.prepare_seconds
+        if way == STARTED:
+            of_tokens, of_outputs, of_decoding, _ = self.starting_seconds
+            prepare = prepare + (of_tokens + of_outputs) + of_decoding
+        wait = parts.step_seconds + count * parts.sequence_seconds
+        row, row_share = place(COUNTS, count)
+        contexts, nodes = self.contexts, self.of_decoding
+        column = -1
+        least = most = width = 0.0
+        ends = (0.0, 0.0, 0.0, 0.0)
+
+        def seconds(context: float) -> float:
+            nonlocal column, least, most, width, ends
+            if not least <= context < most or column < 0:
+                column = bisect_right(contexts, context) - 1
+                least, most = contexts[column], contexts[column + 1]
+                width = most - least
+                first = nodes(row, column)[way], nodes(row, column + 1)[way]
+                second = first
+                if row_share:
+                    second = nodes(row + 1, column)[way], nodes(row + 1, column + 1)[way]
+                ends = (*first, *second)
+            share = (context - least) / width
+            below = ends[0] + (ends[1] - ends[0]) * share if share else ends[0]
+            if row_share:
+                above = ends[2] + (ends[3] - ends[2]) * share if share else ends[2]
+                below = below + (above - below) * row_share
+            return max(base + below, prepare) + wait
+
+        return seconds
+
     def _joined(
         self,
         parts: StepParts,
