@@ -1,5 +1,7 @@
 """What is predicted for a server, by its command or by what it tells."""
 
+from dataclasses import replace
+
 import pytest
 
 from tokenroom.errors import TokenroomError, WatchError
@@ -12,8 +14,10 @@ from tokenroom.watching.planned import Hardware, Prediction, given, told
 MODEL = "Llama-3.1-8B-Instruct"
 
 
-def by_itself(gpus: int | None = None) -> Prediction:
-    return told(lambda: Hardware(gpu=find_accelerator("h100"), gpus=gpus), load_model)
+def by_itself(gpus: int = 1, *, counted: bool = True) -> Prediction:
+    return told(
+        lambda: Hardware(gpu=find_accelerator("h100"), gpus=gpus, counted=counted), load_model
+    )
 
 
 def test_the_parts_of_a_plan_add_up_to_its_peak() -> None:
@@ -60,8 +64,13 @@ def test_vllm_by_its_own_page() -> None:
     )
     assert found.kv_pool_tokens == expected.plan.kv_pool_tokens
     assert found.told_by == "endpoint"
-    assert "gpus=1" in found.assumed  # vLLM tells no parallel sizes
-    assert by_itself(2)(facts).gpus == 2
+    assert "tensor_parallel_size=1" in found.assumed  # vLLM tells no parallel sizes
+    two = by_itself(2)(facts)
+    assert two.gpus == 2
+    assert two.weights_bytes < 0.6 * found.weights_bytes
+    engines = replace(facts, settings={**facts.settings, "data_parallel_size": 2})
+    assert by_itself(4)(engines).weights_bytes == two.weights_bytes
+    assert by_itself(4)(engines).gpus == 4
 
 
 def test_sglang_tells_everything() -> None:

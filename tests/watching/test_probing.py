@@ -49,6 +49,12 @@ def test_old_vllm_tells_blocks_alone() -> None:
     assert facts.version is None
 
 
+def test_engines_side_by_side_are_counted() -> None:
+    facts = recognised({"/metrics": text("vllm-0.8.5-dp2.txt")}).facts
+    assert facts.settings["data_parallel_size"] == 2
+    assert facts.kv_pool_tokens == 16_000  # of one of them
+
+
 INFO = {
     "version": "0.5.23",
     "model_path": "org/model",

@@ -91,19 +91,26 @@ def _hardware(options: dict[str, Any]) -> Callable[[], Hardware]:
             gpu = custom_accelerator(
                 options["gpu_memory"], bandwidth=options.get("bandwidth"), base=base
             )
-            return Hardware(gpu=gpu, gpus=count)
+            return Hardware(gpu=gpu, gpus=count or 1, counted=count is None)
         if name:
-            return Hardware(gpu=catalogue.find(name), gpus=split_count(name)[0] or count)
+            number = split_count(name)[0] or count
+            return Hardware(gpu=catalogue.find(name), gpus=number or 1, counted=number is None)
         reader = GpuReader()
         try:
             seen = reader.read()
         finally:
             reader.close()
-        names = {gpu.name for gpu in seen}
+        whole = [gpu for gpu in seen if not gpu.mig]  # of a divided one its instances are used
+        busy = [gpu for gpu in whole if gpu.processes]
+        names = {gpu.name for gpu in busy or whole}
         if len(names) != 1:
             raise WatchError("nobody says what GPU the server runs on; name it with --gpu")
         try:
-            return Hardware(gpu=catalogue.find(names.pop()), gpus=count)
+            return Hardware(
+                gpu=catalogue.find(names.pop()),
+                gpus=count or len(busy) or 1,
+                counted=count is None,
+            )
         except HardwareError as error:
             raise WatchError(f"{error}; name it with --gpu") from error
 

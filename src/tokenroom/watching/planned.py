@@ -16,8 +16,14 @@ if TYPE_CHECKING:
 
 _ENGINES: Final = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")
 _UNVERSIONED: Final = ("llama.cpp", "torch")
-_ARGUMENTS: Final = {"tp_size": "tp", "pp_size": "pp", "dp_size": "dp", "context_length": "context"}
-"""Settings of SGLang that are arguments of :func:`tokenroom.fitting.fit`."""
+_ARGUMENTS: Final = {
+    # settings that servers tell: arguments of tokenroom.fitting.fit
+    "tp_size": "tp",
+    "pp_size": "pp",
+    "dp_size": "dp",
+    "data_parallel_size": "dp",
+    "context_length": "context",
+}
 
 
 class Prediction:
@@ -79,11 +85,13 @@ class Hardware:
 
     Attributes:
         gpu: The kind of GPU.
-        gpus: How many; None where nobody says.
+        gpus: How many.
+        counted: Nobody says how many: that many are at work, or one where that is not known either.
     """
 
     gpu: Accelerator
-    gpus: int | None = None
+    gpus: int = 1
+    counted: bool = False
 
 
 def told(hardware: Callable[[], Hardware], find_model: Callable[[str], ModelSpec]) -> Prediction:
@@ -102,11 +110,15 @@ def told(hardware: Callable[[], Hardware], find_model: Callable[[str], ModelSpec
         found = hardware()
         settings = _settings(facts)
         assumed: list[str] = []
-        parallel = any(name in settings for name in ("tp", "pp", "dp"))
-        gpus = found.gpus
-        if not parallel and gpus is None:
-            gpus = 1
-            assumed.append("gpus=1")
+        gpus: int | None = found.gpus
+        if "tp" in settings:  # SGLang tells all of its sizes
+            gpus = None if found.counted else gpus
+        elif facts.engine != "llama.cpp":
+            settings["tp"] = max(1, found.gpus // int(settings.get("dp") or 1))
+            gpus = None
+            assumed.append(f"tensor_parallel_size={settings['tp']}")
+        elif found.counted:
+            assumed.append(f"gpus={gpus}")
         engine = facts.engine
         if facts.version is not None and engine not in _UNVERSIONED:
             engine = f"{engine}@{facts.version}"

@@ -132,9 +132,8 @@ def _tensorrt(fetcher: Fetcher) -> Server:
 
 def _vllm(fetcher: Fetcher, page: Exposition | None) -> Facts:
     """``/version``, ``/v1/models`` and the labels of ``cache_config_info`` (from 0.6)."""
-    labels: Mapping[str, str] = {}
-    if page is not None:
-        labels = next((found for found, _ in page.of("vllm:cache_config_info")), {})
+    told = () if page is None else [labels for labels, _ in page.of("vllm:cache_config_info")]
+    labels: Mapping[str, str] = told[0] if told else {}
     model = _first_model(fetcher)
     blocks, tokens = _digits(labels.get("num_gpu_blocks")), _digits(labels.get("block_size"))
     pool = _digits(labels.get("kv_cache_size_tokens"))  # 2026; exact with several groups, too
@@ -155,6 +154,7 @@ def _vllm(fetcher: Fetcher, page: Exposition | None) -> Facts:
                 "kv_cache_dtype": labels.get("cache_dtype"),
                 "kv_cache_memory_bytes": _digits(labels.get("kv_cache_memory_bytes")),
                 "num_gpu_blocks_override": _digits(labels.get("num_gpu_blocks_override")),
+                "data_parallel_size": len(told) if len(told) > 1 else None,
             }
         ),
     )
