@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tokenroom.reports.console import Paragraph
 from tokenroom.reports.messages import Language, engine_text, message, printable
+from tokenroom.reports.watch_plan import most_used_bytes, plan_lines
 from tokenroom.reports.watch_words import (
     NONE,
     clock_text,
@@ -20,14 +21,13 @@ from tokenroom.reports.watch_words import (
     status_text,
     told_text,
 )
-from tokenroom.units import format_bytes, format_gib
+from tokenroom.units import format_gib
 from tokenroom.watching.observation import (
     Alert,
     Endpoint,
     Gpu,
     Latency,
     Observation,
-    Planned,
     Replica,
 )
 
@@ -147,7 +147,7 @@ class WatchView:
             parts.append(Paragraph(endpoint.error, style="red"))
         for replica in endpoint.replicas:
             parts += self._replica(endpoint, replica)
-        parts += self._plan(endpoint, _most_used(seen), compact=compact)
+        parts += plan_lines(endpoint, most_used_bytes(seen), self._language, compact=compact)
         return Panel(
             Group(*parts),
             title=Text(self._heading(endpoint, seen.time), overflow="ellipsis", no_wrap=True),
@@ -282,48 +282,6 @@ class WatchView:
             )
         return table
 
-    def _plan(
-        self, endpoint: Endpoint, used_bytes: int | None, *, compact: bool
-    ) -> Iterator[RenderableType]:
-        from rich.table import Table
-
-        if endpoint.no_plan is not None:
-            told = message("watch.no_plan", self._language, reason=printable(endpoint.no_plan))
-            yield Paragraph(told, style="dim")
-        plan = endpoint.planned
-        if plan is None:
-            return
-        yield Paragraph(self._plan_title(plan), style="bold")
-        if not plan.starts:
-            yield Paragraph(message("watch.plan_refused", self._language), style="bold red")
-        if compact:
-            return
-        table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
-        table.add_column("", style="dim")
-        table.add_column(message("watch.predicted", self._language), justify="right")
-        table.add_column(message("watch.observed", self._language), justify="right")
-        for name, predicted, observed in _parts(endpoint, plan, used_bytes):
-            table.add_row(message(f"watch.part.{name}", self._language), predicted, observed)
-        yield table
-
-    def _plan_title(self, plan: Planned) -> str:
-        told = message(
-            "watch.plan_for",
-            self._language,
-            model=printable(plan.model),
-            gpus=plan.gpus,
-            gpu=plan.gpu,
-            engine=engine_text(plan.engine, self._language),
-            version=plan.version,
-        )
-        told = message(
-            "watch.named", self._language, name=message("watch.plan", self._language), text=told
-        )
-        if not plan.assumed:
-            return told
-        aside = message("watch.plan_assumed", self._language, names=", ".join(plan.assumed))
-        return message("watch.aside", self._language, text=told, aside=aside)
-
     def _gpus(self, seen: Observation) -> RenderableType:
         from rich.table import Table
         from rich.text import Text
@@ -377,42 +335,6 @@ class WatchView:
         line = Text("█" * full if self._blocks else "#" * full, style=style)
         line.append("░" * (_BAR - full) if self._blocks else "." * (_BAR - full), style="dim")
         return line
-
-
-def _most_used(seen: Observation) -> int | None:
-    """Memory in use of the fullest GPU, where one server alone is watched beside them."""
-    if len(seen.endpoints) != 1:
-        return None
-    return max((gpu.used_bytes for gpu in seen.gpus if not gpu.mig), default=None)
-
-
-def _parts(
-    endpoint: Endpoint, plan: Planned, used_bytes: int | None
-) -> Iterator[tuple[str, str, str]]:
-    """Rows of the plan: name, predicted, observed as far as the server and its GPUs tell."""
-    facts = endpoint.facts
-    assert facts is not None  # a plan is made when the server has told what it is
-
-    def size(num_bytes: int | None) -> str:
-        return NONE if num_bytes is None else format_bytes(num_bytes)
-
-    yield "weights", size(plan.weights_bytes), size(facts.weights_bytes)
-    yield "activation", size(plan.activation_bytes), NONE
-    yield "graphs", size(plan.graphs_bytes), size(facts.graphs_bytes)
-    yield "other", size(plan.other_bytes), NONE
-    yield "pool", size(plan.kv_pool_bytes), size(facts.kv_bytes)
-    yield "peak", size(plan.peak_bytes), size(used_bytes)
-    pool = facts.kv_pool_tokens
-    if pool is None:
-        pool = max(
-            (one.kv_pool_tokens for one in endpoint.replicas if one.kv_pool_tokens), default=None
-        )
-    tokens = count_text(plan.kv_pool_tokens)
-    if plan.kv_pool_tokens_low != plan.kv_pool_tokens_high:
-        tokens += f" ({plan.kv_pool_tokens_low:,}..{plan.kv_pool_tokens_high:,})"
-    yield "tokens", tokens, count_text(pool)
-    yield "length", count_text(plan.max_model_len), count_text(facts.max_model_len)
-    yield "requests", count_text(plan.max_num_seqs), count_text(facts.max_num_seqs)
 
 
 def _spark(values: deque[float]) -> str:
