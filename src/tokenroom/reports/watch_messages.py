@@ -128,7 +128,6 @@ WATCH_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "GPUs are not watched: NVML answers with an error",
         "不观测 GPU：NVML 返回错误",
     ),
-    "watch.alerts": ("Alerts", "告警"),
     "watch.no_alerts": ("no alerts", "没有告警"),
     "watch.severity.critical": ("critical", "严重"),
     "watch.severity.warning": ("warning", "警告"),
@@ -195,7 +194,6 @@ WATCH_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "process {pid} ({name}) is gone from the GPU; tokenroom explain tells why, by its log",
         "进程 {pid}（{name}）已从 GPU 消失；可用 tokenroom explain 查看其日志原因",
     ),
-    "watch.helps": ("helps", "可尝试"),
     "watch.help_starts_not": ("would not start", "将无法启动"),
     "watch.help_pool": ("pool {before} to {after} tokens", "KV 池 {before} 变为 {after} token"),
     "watch.line": (
