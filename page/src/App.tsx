@@ -12,10 +12,14 @@ import { download, fileName, markdown, png, svgText } from "./exporting";
 import { Figures } from "./Figures";
 import { gib, languageOf, parameters, tokens, whole } from "./format";
 import { MemoryBar } from "./MemoryBar";
+import { RecipePanel } from "./lookup/RecipePanel";
+import { TablesPanel } from "./lookup/TablesPanel";
 import { Menu } from "./Menu";
 import type { OperatorStep } from "./operators";
 import { AccuracyPanel, Changes, Engines, Growth, SpeedPanel, speedBody } from "./panels";
 import { Paste } from "./Paste";
+import { PlanPanel } from "./plan/PlanPanel";
+import { usePlan } from "./plan/usePlan";
 import { addressOf, bodyOf, DEFAULT, isTooLong, type Language, type Question, questionOf, raised, shortened, TABS, TOOLS, unreadLines, withSettings } from "./question";
 import { remember, remembered } from "./remembered";
 import { roundNumbers, Slider } from "./Slider";
@@ -72,6 +76,7 @@ export function App({ first }: { first: Question }) {
   const unreachable = say("unreachable");
   const traffic = useTraffic(unreachable);
   const doctor = useDoctor(unreachable);
+  const planning = usePlan(unreachable);
   const [trace, setTrace] = useState<TraceFile | null>(null);
   const { answer: fit, refusal: refused, busy, stale } = useAnswer(key, (signal) => ask<Fit>("fit", body, signal), { unreachable });
   const lengths = `${whole(question.input + question.output)} > ${whole(question.context)} ${say("tokensUnit")}`;
@@ -165,7 +170,7 @@ export function App({ first }: { first: Question }) {
   /** A deployment that another tab found, asked about here. */
   const open = (deployment: Partial<Question>) => {
     setTold([]);
-    leap({ config: "", command: "", ...deployment, ...shortened({ ...question, ...deployment }), tab: DEFAULT.tab });
+    leap({ config: "", command: "", ...deployment, ...shortened({ ...question, ...deployment }), tab: deployment.tab ?? DEFAULT.tab });
     focusOn(".verdict strong");
   };
   const isTool = TOOLS.includes(question.tab);
@@ -327,11 +332,14 @@ export function App({ first }: { first: Question }) {
                   {question.tab === "growth" && <Growth question={question} fit={fit} say={say} />}
                   {question.tab === "speed" && <SpeedPanel question={question} fit={fit} say={say} onChange={change} />}
                   {question.tab === "traffic" && <TrafficPanel question={question} fit={fit} say={say} traffic={traffic} trace={trace} onTrace={setTrace} onChange={change} />}
+                  {question.tab === "recipe" && <RecipePanel question={question} say={say} onChange={change} onOpen={open} />}
                   {question.tab === "changes" && <Changes question={question} fit={fit} say={say} onApply={apply} />}
                   {question.tab === "engines" && <Engines question={question} fit={fit} say={say} titles={titles} />}
                   {question.tab === "accuracy" && <AccuracyPanel say={say} titles={titles} />}
                 </>
               )}
+              {question.tab === "plan" && <PlanPanel question={question} say={say} planning={planning} options={options} wantLists={wantLists} onChange={change} onOpen={open} />}
+              {question.tab === "tables" && <TablesPanel question={question} say={say} options={options} wantLists={wantLists} onChange={change} />}
               {question.tab === "doctor" && <DoctorPanel question={question} say={say} doctor={doctor} options={options} wantLists={wantLists} onOpen={open} />}
             </Tabs>
           )}

@@ -186,9 +186,12 @@ async function answered<T>(response: Response): Promise<T> {
 /** Whether the page has no server and computes in the browser itself. */
 export const alone = document.querySelector("meta[name=tokenroom][content=alone]") !== null;
 
+/** Kinds of questions whose addresses have other names. */
+const KINDS: Record<string, string> = { tables: "table" };
+
 /** The answer to a question. */
 export async function ask<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
-  if (alone) return answer<T>(JSON.parse(await asked(path, JSON.stringify(body), signal)));
+  if (alone) return answer<T>(JSON.parse(await asked(KINDS[path] ?? path, JSON.stringify(body), signal)));
   const response = await fetch(`v1/${path}`, {
     method: "POST",
     headers: { "content-type": "application/json" },

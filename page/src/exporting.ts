@@ -48,6 +48,15 @@ export function markdown(fit: Fit, speed: Speed | null, say: Say, address: strin
 
 const cell = (text: string): string => text.replace(/[<>|]/g, (mark) => `\\${mark}`);
 
+/** Rows of cells as CSV; nothing stands for what there is not. */
+export function csvText(rows: unknown[][]): string {
+  const cell = (value: unknown) => {
+    const text = value === null || value === undefined ? "" : String(value);
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return `${rows.map((row) => row.map(cell).join(",")).join("\r\n")}\r\n`;
+}
+
 const CAPTION = 26;
 const DRAWN = [
   "fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "fill-opacity",

@@ -6,7 +6,9 @@ export const whole = (value: number): string => Math.round(value).toLocaleString
 
 export const gib = (bytes: number): string => {
   const size = bytes / GIB;
-  return size.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+  // halves as the server's sentences round them
+  const digits = { minimumFractionDigits: 2, maximumFractionDigits: 2, roundingMode: "halfEven" };
+  return size.toLocaleString("en-US", digits as Intl.NumberFormatOptions);
 };
 
 /** GiB, or a smaller unit for what that would show as nothing. */

@@ -1,4 +1,6 @@
 import "./styles.css";
+import "./plan/plan.css";
+import "./lookup/lookup.css";
 import "./doctor/doctor.css";
 import { render } from "preact";
 import { App } from "./App";

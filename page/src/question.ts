@@ -29,6 +29,11 @@ export interface Question {
   workload: string;
   /** Whether it was run, so that a link to it runs it again. */
   run: string;
+  /** Fields of the Plan tab, of the recipe, the tables and the claims, as fields.ts writes them. */
+  plan: string;
+  recipe: string;
+  table: string;
+  claims: string;
   tab: string;
   language: Language;
 }
@@ -54,18 +59,22 @@ export const DEFAULT: Question = {
   settings: "",
   workload: "chat",
   run: "",
+  plan: "",
+  recipe: "",
+  table: "",
+  claims: "",
   tab: "growth",
   language: "en",
 };
 
 const PLAIN: (keyof Question)[] = [
-  "model", "gpu", "engine", "version", "weights", "kv", "util", "price", "tpot", "ttft", "settings", "workload", "run", "tab",
+  "model", "gpu", "engine", "version", "weights", "kv", "util", "price", "tpot", "ttft", "settings", "workload", "run", "plan", "recipe", "table", "claims", "tab",
 ];
 const COUNTS: (keyof Question)[] = ["gpus", "context", "input", "output", "concurrency"];
 /** The sections under the answer. */
-export const TABS = ["growth", "speed", "traffic", "changes", "engines", "accuracy", "doctor"] as const;
+export const TABS = ["growth", "speed", "traffic", "recipe", "changes", "engines", "accuracy", "plan", "tables", "doctor"] as const;
 /** Those that ask about something else than the deployment on the left. */
-export const TOOLS: readonly string[] = ["doctor"];
+export const TOOLS: readonly string[] = ["plan", "tables", "doctor"];
 
 const MAX_COUNT = 2 ** 30;
 

@@ -10,7 +10,7 @@ interface Asked {
   body: string;
 }
 
-type Telling = (done: number, total: number, figures: string) => void;
+type Telling = (done: number, total: number, figures: string, partial: string) => void;
 
 type Answering = (kind: string, body: string, tell: Telling) => string;
 
@@ -33,7 +33,8 @@ addEventListener("message", async (event: MessageEvent<Asked>) => {
   const { kind, body } = event.data;
   try {
     const answering = await started;
-    const tell: Telling = (done, total, figures) => postMessage({ done, total, figures: JSON.parse(figures) });
+    const tell: Telling = (done, total, figures, partial) =>
+      postMessage({ done, total, figures: JSON.parse(figures), partial: JSON.parse(partial) });
     postMessage(answering(kind, body, tell));
   } catch (error) {
     const message = `Python could not be started in this browser (${error}); load the page again`;

@@ -62,6 +62,22 @@ def browser(server: str) -> Iterator[Browser]:
         browser.close()
 
 
+def english_words(page: Page, *left_out: str) -> set[str]:
+    """Words of four letters and more in the panel that is shown, but those of some elements."""
+    text = page.get_by_role("tabpanel").evaluate(
+        """(panel, names) => {
+            const copy = panel.cloneNode(true);
+            copy.querySelectorAll(names).forEach(each => each.remove());
+            const walker = document.createTreeWalker(copy, NodeFilter.SHOW_TEXT);
+            const texts = [];
+            while (walker.nextNode()) texts.push(walker.currentNode.data);
+            return texts.join(" ");
+        }""",
+        ", ".join(left_out),
+    )
+    return set(re.findall(r"[A-Za-z]{4,}", text))
+
+
 class Visit:
     """A page someone has open, with what went wrong on it and what it asked for."""
 

@@ -9,7 +9,7 @@ from tokenroom.cli.main import main
 from tokenroom.hardware.catalogue import find_accelerator
 from tokenroom.lookup import tables
 from tokenroom.lookup.table import LookupTable
-from tokenroom.reports.lookup_text import table_csv, table_json, table_markdown
+from tokenroom.reports.lookup_text import remark_text, table_csv, table_json, table_markdown
 from tokenroom.reports.messages import Language
 from tokenroom.units import GIB
 
@@ -52,7 +52,10 @@ def test_concurrency_is_what_fit_says() -> None:
 def test_a_model_that_is_too_large_is_said_to_be() -> None:
     table = tables.concurrency([load_model("llama-3.1-405b")], [find_accelerator("t4")])
     assert table.rows == ()
-    assert table.remarks == ("meta-llama/Meta-Llama-3.1-405B: does not start on 64 x t4 or fewer",)
+    (remark,) = table.remarks
+    said = remark_text(remark, Language.ENGLISH)
+    assert said == "meta-llama/Meta-Llama-3.1-405B: does not start on 64 x t4 or fewer"
+    assert "64 块 t4" in remark_text(remark, Language.CHINESE)
 
 
 def test_a_reference_runs_as_many_as_are_enough() -> None:

@@ -4,11 +4,11 @@ import { useEffect, useState } from "preact/hooks";
 import { alone, fetched, type Fit } from "../api";
 import { useAnswer } from "../ask";
 import { clock, languageOf, percent, rough, seconds, whole } from "../format";
+import type { Progress } from "../job";
 import { bodyOf, type Question } from "../question";
 import { Text } from "../Text";
 import { named, type Say } from "../words";
 import { Results } from "./Results";
-import type { Progress } from "./simulation";
 import type { Traffic } from "./useTraffic";
 import { BEGINNINGS, described, type Preset, PROCESSES, TRACE, valueOf, withValue } from "./workload";
 
@@ -90,7 +90,7 @@ export function TrafficPanel({ question, fit, say, traffic, trace, onTrace, onCh
   );
 }
 
-function Running({ progress, say }: { progress: Progress | null; say: Say }) {
+export function Running({ progress, say }: { progress: Progress | null; say: Say }) {
   const figures = progress?.figures;
   const told = figures
     ? [

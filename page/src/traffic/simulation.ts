@@ -1,6 +1,6 @@
-// A run of a workload: begun, watched, ended early, and what comes of it (docs/api.md).
+// What comes of a run of a workload (docs/api.md).
 
-import { alone, ask, Refusal, workerOf } from "../api";
+import { type Progress, worked } from "../job";
 
 export interface Distribution {
   count: number;
@@ -72,77 +72,8 @@ export interface Unserved {
   reason: string;
 }
 
-export interface Progress {
-  done: number;
-  /** 0 while it is not known. */
-  total: number;
-  figures: Record<string, number> | null;
-}
-
-interface Job extends Progress {
-  id: string;
-  state: "queued" | "running" | "done" | "failed" | "cancelled";
-  error: string | null;
-}
-
 type Answer = Served | Unserved;
 
 /** What becomes of a workload; giving it up ends the work as well. */
-export function simulated(body: unknown, onProgress: (progress: Progress) => void, signal: AbortSignal): Promise<Answer> {
-  return alone ? inBrowser(body, onProgress, signal) : onServer(body, onProgress, signal);
-}
-
-async function onServer(body: unknown, onProgress: (progress: Progress) => void, signal: AbortSignal): Promise<Answer> {
-  const { id } = await ask<Job>("simulate", body); // not given up: its id is needed to end the job
-  const address = `v1/jobs/${id}`;
-  const end = () => fetch(address, { method: "DELETE", keepalive: true }).catch(() => undefined);
-  if (signal.aborted) {
-    end();
-    throw signal.reason;
-  }
-  signal.addEventListener("abort", end);
-  const ended = await watched(`${address}/events`, onProgress, signal);
-  if (ended.state !== "done") throw new Refusal(ended.error ?? ended.state);
-  const response = await fetch(`${address}/result`, { signal });
-  if (!response.ok) throw new Refusal(`HTTP ${response.status}`);
-  return (await response.json()) as Answer;
-}
-
-/** The job when it has ended, its events told on the way. */
-function watched(address: string, onProgress: (progress: Progress) => void, signal: AbortSignal): Promise<Job> {
-  return new Promise((resolve, reject) => {
-    const events = new EventSource(address);
-    const finish = (settle: () => void) => {
-      events.close();
-      settle();
-    };
-    signal.addEventListener("abort", () => finish(() => reject(signal.reason)));
-    events.addEventListener("progress", (event) => onProgress(JSON.parse(event.data) as Job));
-    for (const state of ["done", "failed", "cancelled"]) {
-      events.addEventListener(state, (event) => finish(() => resolve(JSON.parse((event as MessageEvent<string>).data) as Job)));
-    }
-    events.addEventListener("error", () => {
-      // a lost connection is tried again by the browser; one that was refused is not
-      if (events.readyState === EventSource.CLOSED) finish(() => reject(new Error("the events ended")));
-    });
-  });
-}
-
-/** In a worker of its own, which a run that is given up takes with it. */
-function inBrowser(body: unknown, onProgress: (progress: Progress) => void, signal: AbortSignal): Promise<Answer> {
-  return new Promise((resolve, reject) => {
-    const worker = workerOf();
-    const finish = (settle: () => void) => {
-      worker.terminate();
-      settle();
-    };
-    signal.addEventListener("abort", () => finish(() => reject(signal.reason)));
-    worker.addEventListener("message", (event: MessageEvent<string | Progress>) => {
-      const said = event.data;
-      if (typeof said !== "string") return onProgress(said);
-      const found = JSON.parse(said) as Answer & { error?: { message: string } };
-      finish(() => (found.error ? reject(new Refusal(found.error.message)) : resolve(found)));
-    });
-    worker.postMessage({ kind: "simulate", body: JSON.stringify(body) });
-  });
-}
+export const simulated = (body: unknown, onProgress: (progress: Progress) => void, signal: AbortSignal): Promise<Answer> =>
+  worked("simulate", body, { onProgress }, signal);

@@ -2,7 +2,8 @@
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { type Fit, Refusal } from "../api";
-import { type Progress, type Served, simulated, type Unserved } from "./simulation";
+import type { Progress } from "../job";
+import { type Served, simulated, type Unserved } from "./simulation";
 
 export interface Traffic {
   running: boolean;

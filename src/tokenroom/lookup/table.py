@@ -23,6 +23,22 @@ class Column(NamedTuple):
     is_value: bool = False
 
 
+class Remark(NamedTuple):
+    """Why a cell is empty.
+
+    Attributes:
+        model: Of the row.
+        subject: Its GPU, or the layout of the cell.
+        most_gpus: So many do not start it.
+        refusal: Why the layout is refused, instead.
+    """
+
+    model: str
+    subject: str
+    most_gpus: int = 0
+    refusal: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupTable:
     """A table of figures.
@@ -32,14 +48,14 @@ class LookupTable:
         columns: Its columns; those in front whose unit is text name the rows.
         rows: A cell for each column; None where there is no figure.
         about: What every figure is of, for the title.
-        remarks: Why cells are empty, each with the row it is of.
+        remarks: Why cells are empty.
     """
 
     name: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     about: dict[str, object] = field(default_factory=dict)
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
     @property
     def names(self) -> int:

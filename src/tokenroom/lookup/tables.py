@@ -9,7 +9,7 @@ from tokenroom.engines.cache_types import cache_types
 from tokenroom.errors import TokenroomError
 from tokenroom.fitting import FitResult, fit
 from tokenroom.hardware.accelerator import Accelerator, Node
-from tokenroom.lookup.table import Cell, Column, LookupTable
+from tokenroom.lookup.table import Cell, Column, LookupTable, Remark
 from tokenroom.memory.kv_cache import request_bytes
 from tokenroom.memory.weights import checkpoint_weights
 from tokenroom.models.quantization import what_if
@@ -38,7 +38,7 @@ def parameters(specs: Sequence[ModelSpec], layouts: Sequence[str] = LAYOUTS) -> 
     for layout in layouts:
         check_layout(layout)
     rows: list[tuple[Cell, ...]] = []
-    remarks: list[str] = []
+    remarks: list[Remark] = []
     for spec in specs:
         sizes: list[Cell] = []
         for layout in layouts:
@@ -46,7 +46,7 @@ def parameters(specs: Sequence[ModelSpec], layouts: Sequence[str] = LAYOUTS) -> 
                 sizes.append(checkpoint_weights(what_if(spec, layout)).total_bytes)
             except TokenroomError as error:
                 sizes.append(None)
-                remarks.append(f"{spec.name} {layout}: {error}")
+                remarks.append(Remark(spec.name, layout, refusal=str(error)))
         rows.append((spec.name, spec.parameters_total, spec.parameters_active, *sizes))
     return LookupTable(
         name="params",
@@ -111,7 +111,7 @@ def concurrency(
     """
     cache_types(engine)  # refuses an engine or a version that is not known
     rows: list[tuple[Cell, ...]] = []
-    remarks: list[str] = []
+    remarks: list[Remark] = []
     for spec in specs:
         for accelerator in accelerators:
             found = list(_starting(spec, accelerator, tokens, engine))
@@ -223,7 +223,7 @@ def reference(
     """
     cache_types(engine)  # refuses an engine or a version that is not known
     rows: list[tuple[Cell, ...]] = []
-    remarks: list[str] = []
+    remarks: list[Remark] = []
     for spec in specs:
         for accelerator in accelerators:
             found = list(_starting(spec, accelerator, tokens, engine))
@@ -288,5 +288,5 @@ def _starting(
             yield found
 
 
-def _too_large(spec: ModelSpec, accelerator: Accelerator) -> str:
-    return f"{spec.name}: does not start on {_COUNTS[-1]} x {accelerator.key} or fewer"
+def _too_large(spec: ModelSpec, accelerator: Accelerator) -> Remark:
+    return Remark(spec.name, accelerator.key, most_gpus=_COUNTS[-1])

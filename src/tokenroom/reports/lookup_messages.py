@@ -33,6 +33,10 @@ LOOKUP_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "{engine} 下能启动的最少 GPU，以及能同时运行 {requests} 个 {tokens} token 请求的最少 GPU",
     ),
     "table.think": (", thinking {time} between requests", "，请求之间思考 {time}"),
+    "table.remark": (
+        "{model}: does not start on {count} x {gpu} or fewer",
+        "{model}：{count} 块 {gpu} 及以下均无法启动",
+    ),
     "table.column.model": ("Model", "模型"),
     "table.column.gpu": ("GPU", "GPU"),
     "table.column.gpus": ("GPUs", "GPU 数"),

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenroom.lookup.recipe import STALL, Recipe
-from tokenroom.lookup.table import Cell, Column, LookupTable
+from tokenroom.lookup.table import Cell, Column, LookupTable, Remark
 from tokenroom.reports.console import Paragraph, print_trimmed
 from tokenroom.reports.fit_text import fit_title
 from tokenroom.reports.messages import Language, message
+from tokenroom.reports.refusal_messages import refusal_in
 from tokenroom.units import GIB, format_figure, format_seconds
 
 if TYPE_CHECKING:
@@ -41,6 +42,19 @@ def table_title(table: LookupTable, language: Language) -> str:
 def heading_of(column: Column, language: Language) -> str:
     """The heading of a column."""
     return column.name if column.is_value else message(f"table.column.{column.name}", language)
+
+
+def remark_text(remark: Remark, language: Language) -> str:
+    """Why a cell is empty."""
+    if remark.refusal:
+        return f"{remark.model} {remark.subject}: {refusal_in(language, remark.refusal)}"
+    return message(
+        "table.remark",
+        language,
+        model=remark.model,
+        gpu=remark.subject,
+        count=remark.most_gpus,
+    )
 
 
 def cell_text(cell: Cell, column: Column) -> str:
@@ -84,7 +98,7 @@ def print_table(out: Console, table: LookupTable, language: Language) -> None:
             out.print(Paragraph(f"{row[0]}, {row[1]}:", style="dim"))
             out.print(f"  {row[-1]}", soft_wrap=True)
     for remark in table.remarks:
-        out.print(Paragraph(remark, style="dim"))
+        out.print(Paragraph(remark_text(remark, language), style="dim"))
 
 
 def table_markdown(table: LookupTable, language: Language) -> str:
@@ -99,7 +113,10 @@ def table_markdown(table: LookupTable, language: Language) -> str:
     for row in table.rows:
         cells = zip(row, table.columns, strict=True)
         lines.append(line(cell_text(cell, column) for cell, column in cells))
-    return "\n".join([*lines, *(["", *table.remarks] if table.remarks else []), ""])
+    if table.remarks:
+        lines.append("")
+        lines.extend(remark_text(remark, language) for remark in table.remarks)
+    return "\n".join([*lines, ""])
 
 
 def table_csv(table: LookupTable) -> str:
@@ -121,12 +138,13 @@ def table_json(table: LookupTable, language: Language) -> dict[str, Any]:
         "columns": [
             {
                 "name": column.name,
+                "heading": heading_of(column, language),
                 "unit": "bytes" if column.unit == "gigabytes" else column.unit,
             }
             for column in table.columns
         ],
         "rows": [list(row) for row in table.rows],
-        "remarks": list(table.remarks),
+        "remarks": [remark_text(remark, language) for remark in table.remarks],
     }
 
 

@@ -29,6 +29,10 @@ Size = Annotated[str, Field(min_length=1, max_length=40)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000, strict=True)]
 Clients = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 Tokens = Annotated[int, Field(ge=1, le=2**40, strict=True)] | Size
+Lengths = (
+    Annotated[int, Field(ge=1, le=2**40, strict=True)]
+    | Annotated[str, Field(min_length=1, max_length=1_000)]
+)
 Scalar = bool | int | float | str | None
 Setting = Scalar | list[Scalar] | dict[str, Scalar]
 
@@ -330,10 +334,10 @@ class PlanQuestion(_Question):
     burst: float = Field(
         1.0, description="Of a rate: for a tenth of the time so many times as many come."
     )
-    input: Tokens = Field(
+    input: Lengths = Field(
         USUAL_TOKENS[0], description="Mean prompt, or a distribution (docs/workloads.md)."
     )
-    output: Tokens = Field(USUAL_TOKENS[1], description="Mean answer, likewise.")
+    output: Lengths = Field(USUAL_TOKENS[1], description="Mean answer, likewise.")
     context: Tokens | None = Field(None, description="The longest request, prompt and answer.")
     ttft: Size | None = Field(None, description="Promise of the TTFT, as 2s.")
     tpot: Size | None = Field(None, description="Promise of the TPOT, as 50ms.")
