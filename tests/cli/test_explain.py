@@ -47,7 +47,7 @@ def test_json_keeps_its_schema(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert code == 0
     assert (answer["cause"], answer["phase"]) == ("kv_pool_too_small", "kv_init")
     assert answer["recovered"]["model"] == "meta-llama/Llama-3.1-8B"
-    assert answer["remedies"][0]["cost"] == "nothing"
+    assert answer["remedies"][0]["flag"] == "--max-model-len 74704"
 
 
 def test_several_logs_have_an_answer_each(

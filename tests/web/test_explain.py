@@ -125,7 +125,9 @@ def test_questions_ask_for_the_deployment_and_each_remedy(client: TestClient) ->
     shorter = next(one for one in found["remedies"] if one["key"] == "length")
     assert shorter["question"] == question | {"context": shorter["value"]}
     layers = next(one for one in found["remedies"] if one["key"] == "layers")
-    assert layers["question"] is None
+    assert f"n-gpu-layers {layers['value']}" in layers["question"]["settings"].replace(
+        "_", "-"
+    ).replace("=", " ")
     text = (SAMPLES / "kv_pool.log").read_text("utf-8")
     found = client.post("/v1/explain", json={"text": text}).json()
     more = next(one for one in found["remedies"] if one["key"] == "gpus")

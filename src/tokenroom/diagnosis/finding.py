@@ -82,6 +82,15 @@ def phase_of(report: Report, sightings: Sequence[Sighting], usual: Phase = Phase
         "load_weights": Phase.LOAD,
         "process_weights_after_loading": Phase.LOAD,
         "from_pretrained": Phase.LOAD,
+        "dispatch_model": Phase.LOAD,
+        "caching_allocator_warmup": Phase.LOAD,
+        "load_checkpoint_in_model": Phase.LOAD,
+        "_load_pretrained_model": Phase.LOAD,
+        "enc_dec_model_runner": Phase.PROFILE,
+        "Method Warmup": Phase.PROFILE,
+        "Method Prefill": Phase.PREFILL,
+        "Method Decode": Phase.DECODE,
+        "_allocate_kv_cache_tensors": Phase.KV_INIT,
         "quantize.py": Phase.LOAD,
         "DecoderLayer": Phase.LOAD,
         "profile_run": Phase.PROFILE,
@@ -96,6 +105,8 @@ def phase_of(report: Report, sightings: Sequence[Sighting], usual: Phase = Phase
         "capture_model": Phase.GRAPH_CAPTURE,
         "forward_extend": Phase.PREFILL,
         "forward_decode": Phase.DECODE,
+        "RuntimeBuffers::reshape": Phase.RUNTIME,
+        "prepareStep": Phase.RUNTIME,
     }
     if not sightings:
         return usual
@@ -108,6 +119,12 @@ def phase_of(report: Report, sightings: Sequence[Sighting], usual: Phase = Phase
             return told
     line = sightings[0].line
     near = [found for found in report.of("frame") if 0 <= line - found.line <= 200]
+    # C++ prints the stack behind its error, Python before it
+    near += [
+        found
+        for found in report.of("frame")
+        if 0 < found.line - line <= 20 and "::" in found.values.get("where", "")
+    ]
     for found in reversed(near):
         if (phase := frames.get(found.values.get("where", ""))) is not None:
             if phase is Phase.PROFILE and any(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from math import ceil, floor
 from typing import Any, Final
 
 from tokenroom.diagnosis.finding import CauseName, Finding
-from tokenroom.errors import TokenroomError
+from tokenroom.diagnosis.remedy_effects import Effect, changed_by, effect_of, flag_of
+from tokenroom.diagnosis.remedy_flags import BUDGETS, REQUESTS, SHARES, spelled
 from tokenroom.fitting import FitResult
-from tokenroom.serving_speed import usual_speed
+from tokenroom.units import GIB
 
 
 class Cost(IntEnum):
@@ -24,27 +26,6 @@ class Cost(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
-    """What a remedy changes, by the ledger before and after it.
-
-    Attributes:
-        starts: Whether the engine would start with it.
-        pool_tokens: Tokens of the KV pool, before and after.
-        activation_bytes: Activation peak on the governing GPU, before and after.
-        weights_bytes: Weights there, before and after.
-        ttft_ratio: Mean TTFT after over before, at a usual load; None where it is not known.
-        tpot_ratio: Mean TPOT, likewise.
-    """
-
-    starts: bool
-    pool_tokens: tuple[int, int]
-    activation_bytes: tuple[int, int]
-    weights_bytes: tuple[int, int]
-    ttft_ratio: float | None
-    tpot_ratio: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
     """One thing to do.
 
@@ -55,6 +36,7 @@ class Remedy:
         settings: The engine's settings that it changes, where the ledger can follow it.
         values: Figures of the sentence.
         effect: What it changes; None where the deployment is not known well enough.
+        doubtful: It may not be enough, by what the log tells of what is missing.
     """
 
     key: str
@@ -63,70 +45,17 @@ class Remedy:
     settings: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, object] = field(default_factory=dict)
     effect: Effect | None = None
+    doubtful: bool = False
 
-
-_FLAGS: Final[Mapping[str, Mapping[str, str]]] = {
-    # what: the flag of each engine, {value} filled in
-    "length": {
-        "vllm": "--max-model-len {value}",
-        "sglang": "--context-length {value}",
-        "tensorrt-llm": "--max_seq_len {value}",
-        "llama.cpp": "-c {value}",
-        "ollama": "num_ctx {value}",
-        "tgi": "--max-total-tokens {value}",
-    },
-    "share": {
-        "vllm": "--gpu-memory-utilization {value}",
-        "sglang": "--mem-fraction-static {value}",
-        "tensorrt-llm": "--kv_cache_free_gpu_memory_fraction {value}",
-        "tgi": "--cuda-memory-fraction {value}",
-    },
-    "kv_type": {
-        "vllm": "--kv-cache-dtype fp8",
-        "sglang": "--kv-cache-dtype fp8_e4m3",
-        "tensorrt-llm": "kv_cache_config.dtype: fp8",
-        "llama.cpp": "-ctk q8_0 -ctv q8_0",
-        "ollama": "OLLAMA_KV_CACHE_TYPE=q8_0",
-    },
-    "budget": {
-        "vllm": "--max-num-batched-tokens {value}",
-        "sglang": "--chunked-prefill-size {value}",
-        "tensorrt-llm": "--max_num_tokens {value}",
-        "llama.cpp": "-ub {value}",
-        "ollama": "num_batch {value}",
-        "tgi": "--max-batch-prefill-tokens {value}",
-    },
-    "requests": {
-        "vllm": "--max-num-seqs {value}",
-        "sglang": "--max-running-requests {value}",
-        "tensorrt-llm": "--max_batch_size {value}",
-        "llama.cpp": "-np {value}",
-        "ollama": "OLLAMA_NUM_PARALLEL={value}",
-    },
-    "gpus": {
-        "vllm": "--tensor-parallel-size {value}",
-        "sglang": "--tp-size {value}",
-        "tensorrt-llm": "--tp_size {value}",
-        "tgi": "--num-shard {value}",
-    },
-    "no_graphs": {
-        "vllm": "--enforce-eager",
-        "sglang": "--disable-cuda-graph",
-        "tensorrt-llm": "cuda_graph_config: null",
-        "tgi": "--cuda-graphs 0",
-    },
-    "layers": {"llama.cpp": "-ngl {value}", "ollama": "num_gpu {value}"},
-    "encoder": {
-        "vllm": "--limit-mm-per-prompt '{\"image\": 1}'",
-        "sglang": "--mm-max-concurrent-calls 1",
-    },
-}
 
 _LARGEST_SHARE: Final = 0.97
 """The CUDA context and what allocators lose take the rest of a GPU."""
 
+_A_LITTLE_GIB: Final = 3.0
+"""Four hundredths of a GPU of 80 GB."""
+
 _PLAIN: Final[Mapping[CauseName, tuple[tuple[str, str, Cost], ...]]] = {
-    # causes outside of the GPU's ledger: key, flag, cost
+    # what is no setting of the engine: key, flag, cost
     CauseName.FRAGMENTATION: (
         ("expandable", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", Cost.NOTHING),
     ),
@@ -150,10 +79,12 @@ _PLAIN: Final[Mapping[CauseName, tuple[tuple[str, str, Cost], ...]]] = {
 }
 
 _STEPS: Final[Mapping[CauseName, tuple[tuple[str, Cost], ...]]] = {
-    # causes of the ledger: what changes, and what it costs
+    # settings: what changes, and what it costs
     CauseName.KV_POOL_TOO_SMALL: (
         ("share", Cost.NOTHING),
+        ("budget", Cost.SPEED),
         ("length", Cost.CAPACITY),
+        ("requests", Cost.CAPACITY),
         ("kv_type", Cost.QUALITY),
         ("gpus", Cost.HARDWARE),
     ),
@@ -169,8 +100,13 @@ _STEPS: Final[Mapping[CauseName, tuple[tuple[str, Cost], ...]]] = {
         ("lower_share", Cost.CAPACITY),
         ("gpus", Cost.HARDWARE),
     ),
-    CauseName.ENCODER_BUDGET: (("encoder", Cost.CAPACITY), ("budget", Cost.SPEED)),
+    CauseName.ENCODER_BUDGET: (
+        ("encoder", Cost.CAPACITY),
+        ("budget", Cost.SPEED),
+        ("requests", Cost.CAPACITY),
+    ),
     CauseName.CUDA_GRAPHS: (
+        ("no_graph_estimate", Cost.NOTHING),
         ("lower_share", Cost.CAPACITY),
         ("requests", Cost.CAPACITY),
         ("no_graphs", Cost.SPEED),
@@ -195,9 +131,36 @@ _STEPS: Final[Mapping[CauseName, tuple[tuple[str, Cost], ...]]] = {
     ),
 }
 
+_ONLY: Final[Mapping[str, frozenset[str]]] = {
+    # reasons that some steps of the cause are about
+    **dict.fromkeys(
+        ("pool_below_length", "never_admitted", "no_tokens_for_one"),
+        frozenset({"share", "budget", "length", "kv_type", "gpus"}),
+    ),
+    **dict.fromkeys(
+        ("preemptions", "pool_full", "no_tokens_left"),
+        frozenset({"share", "budget", "requests", "kv_type", "gpus"}),
+    ),
+    "no_blocks": frozenset({"share", "budget", "gpus"}),
+    "static_share": frozenset({"share", "weights", "gpus"}),
+    "quantized_while_loading": frozenset({"gpus"}),
+    "sampler": frozenset({"requests", "lower_share"}),  # its pass grows with requests alone
+    "encoder_of_every_request": frozenset({"requests"}),
+    "encoder": frozenset({"encoder", "budget"}),
+    "snapshot_asked": frozenset({"encoder", "budget", "lower_share", "length", "weights", "gpus"}),
+    "graphs": frozenset({"lower_share", "requests", "no_graphs"}),
+    "static_share_low": frozenset({"share"}),
+    "mig_defaults": frozenset({"budget"}),
+    "share_of_total": frozenset({"lower_share"}),
+    "hidden_oom": frozenset({"lower_share", "length", "requests"}),
+    "division": frozenset(),
+}
+
 
 def remedies(finding: Finding, engine: str | None, result: FitResult | None) -> list[Remedy]:
-    """What helps against a cause, cheapest first; what is predicted not to start comes last.
+    """What helps against a cause, cheapest first.
+
+    What the ledger predicts not to start comes last, before it what may not be enough.
 
     Args:
         finding: The cause.
@@ -205,142 +168,251 @@ def remedies(finding: Finding, engine: str | None, result: FitResult | None) -> 
         result: The deployment as far as the log gave it away; None where it did not.
     """
     found = [
-        Remedy(key=key, flag=flag, cost=cost) for key, flag, cost in _PLAIN.get(finding.cause, ())
+        Remedy(key=key, flag=flag, cost=cost)
+        for key, flag, cost in _PLAIN.get(finding.cause, ())
+        if key != "stored_type"
+        or (engine in (None, "vllm", "sglang") and finding.reason != "quantized_while_loading")
     ]
+    wanted = _ONLY.get(finding.reason)
     for what, cost in _STEPS.get(finding.cause, ()):
-        if not _applies(what, finding):
-            continue
-        remedy = _step(what, cost, engine, finding, result)
-        if remedy is not None:
-            found.append(remedy)
-    known = [_with_effect(remedy, result) for remedy in found]
+        if wanted is None or what in wanted:
+            found += _step(what, cost, engine, finding, result)
     return sorted(
-        known, key=lambda one: (one.effect is not None and not one.effect.starts, one.cost)
+        found,
+        key=lambda one: (one.effect is not None and not one.effect.starts, one.doubtful, one.cost),
     )
-
-
-def _applies(what: str, finding: Finding) -> bool:
-    """Whether a step is about the finding: settings that are wrong are wrong in one place."""
-    if finding.reason == "sampler":
-        return what in ("requests", "lower_share")  # its pass grows with requests alone
-    if finding.cause is not CauseName.MISCONFIGURATION:
-        return True
-    wanted = {
-        "static_share_low": {"share"},
-        "mig_defaults": {"budget"},
-        "hidden_oom": set[str](),
-        "share_of_total": {"lower_share"},
-    }
-    return what in wanted.get(finding.reason, set())
 
 
 def _step(
     what: str, cost: Cost, engine: str | None, finding: Finding, result: FitResult | None
-) -> Remedy | None:
-    """A step in the words of an engine; None where the engine has none."""
-    name = "share" if what == "lower_share" else what
-    if name == "weights":
-        return Remedy(key="weights", flag="", cost=cost)
-    flags = _FLAGS[name]
-    spelled = flags.get(engine or "vllm")
-    if spelled is None:
-        return None
-    value, settings = _value(what, finding, result)
-    if what == "share" and float(str(value)) > _LARGEST_SHARE:
-        return None
-    return Remedy(
+) -> Iterator[Remedy]:
+    """A step in the words of an engine, with its effect; nothing where the engine has none."""
+    name = engine or "vllm"
+    if what == "length" and name == "sglang":
+        return  # its pool does not depend on how long requests may be
+    pool = finding.cause is CauseName.KV_POOL_TOO_SMALL
+    if what == "budget" and pool and name not in ("vllm", "tensorrt-llm"):
+        return  # only theirs takes what the largest step leaves
+    made = _VALUES[what](name, finding, result) if what in _VALUES else ({}, "")
+    if made is None:
+        return
+    settings, value = made
+    flag = "" if what == "weights" else spelled(_SPELLED.get(what, what), name, value)
+    if flag is None:
+        return
+    remedy = Remedy(
         key=what,
-        flag=spelled.format(value=value),
+        flag=flag,
         cost=cost,
         settings=settings,
         values={"value": value},
+        doubtful=_doubtful(what, finding, result),
     )
-
-
-def _value(what: str, finding: Finding, result: FitResult | None) -> tuple[object, dict[str, Any]]:
-    """What a step sets, and the settings that the ledger follows it by."""
-    plan = None if result is None else result.plan
-    match what:
-        case "length":
-            longest = finding.values.get("longest")  # the engine's own figure is exact
-            if longest is None and result is not None:
-                longest = result.max_model_len_that_fits
-            longest = longest or finding.values.get("tokens")
-            number = int(str(longest).replace(",", "")) if longest else 4096
-            return number, {"max_model_len": number}
-        case "share" | "lower_share":
-            share = _share(result, finding)
-            value = round(share + 0.04 if what == "share" else max(0.3, share - 0.05), 2)
-            return value, {"gpu_memory_utilization": value}
-        case "kv_type":
-            return "fp8", {"kv_cache_dtype": "fp8"}
-        case "budget":
-            asked = finding.values.get("tokens")
-            own = None if result is None else _setting(result, "max_num_batched_tokens")
-            number = int(str(asked)) if asked else own if isinstance(own, int) else 2048
-            half = (
-                max(256, number // 2) if finding.cause is not CauseName.MISCONFIGURATION else 8192
-            )
-            return half, {"max_num_batched_tokens": half}
-        case "requests":
-            told = finding.values.get("requests")
-            most = int(str(told)) if told else 256 if plan is None else plan.max_num_seqs
-            return max(1, most // 2), {"max_num_seqs": max(1, most // 2)}
-        case "gpus":
-            count = 1 if result is None else result.deployment.node.count
-            return count * 2, {}
-        case "no_graphs":
-            return "", {"enforce_eager": True}
-        case "layers":
-            return 20, {}
-    return "", {}
-
-
-def _share(result: FitResult | None, finding: Finding) -> float:
-    if result is not None:
-        share = _setting(result, "gpu_memory_utilization")
-        if isinstance(share, float):
-            return share
-    told = finding.values.get("share")
-    try:
-        share = float(str(told))
-    except ValueError:
-        return 0.9
-    return 0.86 if finding.reason == "static_share_low" else share
-
-
-def _setting(result: FitResult, name: str) -> object:
-    setting = result.deployment.settings.get(name)
-    return None if setting is None else setting.value
-
-
-def _with_effect(remedy: Remedy, result: FitResult | None) -> Remedy:
-    """The remedy with what it changes, where the deployment is known."""
-    if result is None or not remedy.settings:
-        return remedy
-    try:
-        changed = result.with_settings(**remedy.settings)
-    except TokenroomError:
-        return remedy
-    before, after = result.governing_stage, changed.governing_stage
-    return replace(
+    changed = changed_by(result, settings) if result is not None and settings else None
+    if result is None or changed is None:
+        yield remedy
+        return
+    effect = effect_of(result, changed)
+    told = what == "length" and finding.reason == "pool_below_length"  # the engine says it helps
+    starts = effect.starts and result.plan.refusal is not None
+    if not (effect.changes or starts or told or finding.reason in _OF_THE_LOAD):
+        return  # this deployment is not helped by it
+    yield replace(
         remedy,
-        effect=Effect(
-            starts=changed.plan.refusal is None,
-            pool_tokens=(result.plan.kv_pool_tokens, changed.plan.kv_pool_tokens),
-            activation_bytes=(before.activation.num_bytes, after.activation.num_bytes),
-            weights_bytes=(before.weights_bytes, after.weights_bytes),
-            **_slower(result, changed),
-        ),
+        key="weights_as" if what == "weights" else what,
+        flag="" if what == "weights" else flag_of(result, changed) or flag,
+        effect=effect,
+        doubtful=False,
     )
 
 
-def _slower(before: FitResult, after: FitResult) -> dict[str, float | None]:
-    """How much longer TTFT and TPOT take at a usual load."""
-    one, two = usual_speed(before).speed, usual_speed(after).speed
-    if one is None or two is None:
-        return {"ttft_ratio": None, "tpot_ratio": None}
-    return {
-        "ttft_ratio": two.ttft_seconds.value / one.ttft_seconds.value,
-        "tpot_ratio": two.tpot_seconds.value / one.tpot_seconds.value,
-    }
+_OF_THE_LOAD: Final = frozenset({"preemptions", "pool_full", "no_tokens_left"})
+"""Reasons against which fewer requests help, though the ledger is the same with them."""
+
+_SPELLED: Final[Mapping[str, str]] = {"lower_share": "share"}
+
+
+def _length(
+    engine: str, finding: Finding, result: FitResult | None
+) -> tuple[dict[str, Any], object] | None:
+    """The longest that the engine itself found, or that the ledger does; otherwise half."""
+    longest: object = finding.values.get("longest")
+    if longest is None and result is not None:
+        own = result.plan.max_model_len
+        fits = result.max_model_len_that_fits
+        longest = fits if 0 < fits < own else own // 2
+    if longest is None:
+        longest = finding.values.get("tokens") if finding.reason == "pool_below_length" else None
+    if longest is None and (length := _number(finding, "length")) is not None:
+        longest = int(length) // 2
+    number = int(str(longest).replace(",", "")) if longest else 4096
+    return {"max_model_len": number}, number
+
+
+def _more(
+    engine: str, finding: Finding, result: FitResult | None
+) -> tuple[dict[str, Any], object] | None:
+    """As much more of the GPU as is missing, where that is known; None where there is none."""
+    share = _share(engine, finding, result)
+    missing, total = _missing_gib(finding), _total_gib(finding, result)
+    more = 0.04
+    if missing is not None and total is not None:
+        more = ceil(100 * missing / total + 0.5) / 100
+    value = 0.86 if finding.reason == "static_share_low" else round(share + more, 2)
+    return None if value > _LARGEST_SHARE else ({"gpu_memory_utilization": value}, value)
+
+
+def _less(
+    engine: str, finding: Finding, result: FitResult | None
+) -> tuple[dict[str, Any], object] | None:
+    """A little less of the GPU, or what others leave of it."""
+    value = max(0.3, _share(engine, finding, result) - 0.05)
+    free, total = _number(finding, "free"), _number(finding, "total")
+    if finding.cause is CauseName.OTHER_PROCESS and free is not None and total:
+        value = max(0.05, floor(100 * free / total) / 100 - 0.01)
+    value = round(value, 2)
+    return {"gpu_memory_utilization": value}, value
+
+
+def _budget(
+    engine: str, finding: Finding, result: FitResult | None
+) -> tuple[dict[str, Any], object] | None:
+    """Half of the tokens of a step; more of them where a slice made the default small."""
+    if finding.cause is CauseName.MISCONFIGURATION:
+        return {"max_num_batched_tokens": 8192}, 8192
+    own = (
+        None
+        if result is None
+        else _setting(
+            result, "max_num_batched_tokens", "chunked_prefill_size", "max_num_tokens", "n_ubatch"
+        )
+    )
+    asked = _number(finding, "tokens") if finding.reason == "warmup" else None
+    number = int(asked or own or BUDGETS.get(engine, 2048))
+    half = max(64, number // 2)
+    return {"max_num_batched_tokens": half}, half
+
+
+def _requests(
+    engine: str, finding: Finding, result: FitResult | None
+) -> tuple[dict[str, Any], object] | None:
+    """Half as many requests at once; None where only one runs."""
+    told = _number(finding, "requests")
+    most = told or (REQUESTS.get(engine) if result is None else result.plan.max_num_seqs)
+    if most is None or most < 2:
+        return None
+    half = int(most) // 2
+    return {"max_num_seqs": half}, half
+
+
+def _gpus(
+    engine: str, finding: Finding, result: FitResult | None
+) -> tuple[dict[str, Any], object] | None:
+    """Twice as many GPUs."""
+    count = 2 * (1 if result is None else result.deployment.node.count)
+    return {"tensor_parallel_size": count}, count
+
+
+def _weights(
+    engine: str, finding: Finding, result: FitResult | None
+) -> tuple[dict[str, Any], object] | None:
+    """Weights of 8 bits, or of 4 where 8 do not make them smaller or are not enough."""
+    if result is None:
+        return {}, ""
+    smaller = None
+    for layout in ("q8_0", "q4_k_m") if engine in ("llama.cpp", "ollama") else ("fp8", "awq"):
+        changed = changed_by(result, {"weights": layout})
+        if changed is not None and changed.weights_bytes < 0.9 * result.weights_bytes:
+            smaller = layout
+            if changed.plan.refusal is None:
+                break
+    return ({}, "") if smaller is None else ({"weights": smaller}, smaller)
+
+
+def _layers(
+    engine: str, finding: Finding, result: FitResult | None
+) -> tuple[dict[str, Any], object] | None:
+    """Three quarters of the layers that were to be on the GPU; None where none are counted."""
+    placed = _number(finding, "layers")
+    if placed is None and result is not None:
+        placed = float(len(result.deployment.spec.layers) + 1)
+    if placed is None or placed < 2:
+        return None
+    count = int(placed * 3 / 4)
+    return {"n_gpu_layers": count}, count
+
+
+_VALUES: Final = {
+    "length": _length,
+    "share": _more,
+    "lower_share": _less,
+    "kv_type": lambda engine, _finding, _result: (
+        ({"kv_cache_dtype": "q8_0"}, "q8_0")
+        if engine in ("llama.cpp", "ollama")
+        else ({"kv_cache_dtype": "fp8_e4m3" if engine == "sglang" else "fp8"}, "fp8")
+    ),
+    "budget": _budget,
+    "requests": _requests,
+    "gpus": _gpus,
+    "no_graphs": lambda _engine, _finding, _result: ({"enforce_eager": True}, ""),
+    "weights": _weights,
+    "layers": _layers,
+}
+"""What a step sets, and the figure that is shown; steps without one set nothing."""
+
+
+def _share(engine: str, finding: Finding, result: FitResult | None) -> float:
+    """The share of the GPU that the engine takes."""
+    if result is not None:
+        own = _setting(
+            result, "gpu_memory_utilization", "mem_fraction_static", "free_gpu_memory_fraction"
+        )
+        if own is not None:
+            return own
+    told = _number(finding, "share")
+    return SHARES.get(engine, 0.9) if told is None else told
+
+
+def _missing_gib(finding: Finding) -> float | None:
+    """How much more memory the pool needs; None where the log does not tell."""
+    needed, available = _number(finding, "needed"), _number(finding, "available")
+    if needed is not None and available is not None:
+        return needed - available
+    return _number(finding, "missing")
+
+
+def _doubtful(what: str, finding: Finding, result: FitResult | None) -> bool:
+    """Whether a little more of the GPU, or smaller steps, may be too little.
+
+    A length that the engine itself found is surer than a share that may suffice.
+    """
+    if finding.reason not in ("pool_below_length", "no_blocks") or what not in ("share", "budget"):
+        return False
+    missing = _missing_gib(finding)
+    if missing is not None and _total_gib(finding, result) is not None:
+        return what == "budget"
+    return finding.reason == "pool_below_length" or (missing or 0.0) > _A_LITTLE_GIB
+
+
+def _total_gib(finding: Finding, result: FitResult | None) -> float | None:
+    """The GPU's memory."""
+    if result is not None:
+        return result.governing_stage.total_bytes / GIB
+    return _number(finding, "total")
+
+
+def _number(finding: Finding, name: str) -> float | None:
+    try:
+        return float(str(finding.values[name]).replace(",", ""))
+    except (KeyError, ValueError):
+        return None
+
+
+def _setting(result: FitResult, *names: str) -> float | None:
+    """The first of some settings that is a number."""
+    for name in names:
+        setting = result.deployment.settings.get(name)
+        value = None if setting is None else setting.value
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+            return value
+    return None

@@ -9,16 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final, NamedTuple
 
+from tokenroom.diagnosis.kinds import KINDS
+from tokenroom.diagnosis.milestones import ENGINE_WORDS, MILESTONES
 from tokenroom.diagnosis.plain_pickle import begins_a_pickle, read_plain_pickle
-from tokenroom.diagnosis.sightings import (
-    ADVICE,
-    ENGINE_WORDS,
-    KINDS,
-    MILESTONES,
-    Kind,
-    Sighting,
-    is_aside,
-)
+from tokenroom.diagnosis.sightings import ADVICE, Kind, Sighting, is_aside
 from tokenroom.diagnosis.snapshot import Snapshot, snapshot_of
 from tokenroom.validation.logs.facts import Facts, without_secrets
 from tokenroom.validation.logs.lines import Message, messages_of

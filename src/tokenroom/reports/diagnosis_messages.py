@@ -166,6 +166,11 @@ DIAGNOSIS_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "wider type than its files have.",
         "文件只读了 {share} 时显存已满：模型已以比文件更宽的类型整个创建。",
     ),
+    "explain.reason.quantized_while_loading": (
+        "The weights are stored in 16 bits and made smaller on the GPU while they are read: the "
+        "wider ones need room first.",
+        "权重以 16 位存储，加载时才在 GPU 上量化：首先需要更宽类型的空间。",
+    ),
     "explain.reason.warmup": (
         "The warm-up pass of {tokens} prompt tokens found no room.",
         "{tokens} 个提示 token 的预热没有空间。",
@@ -189,6 +194,11 @@ DIAGNOSIS_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "explain.reason.encoder": (
         "The encoder ran just before: images, video or audio at their largest.",
         "之前刚运行编码器：图像、视频或音频取最大尺寸。",
+    ),
+    "explain.reason.encoder_of_every_request": (
+        "The profiling pass of an encoder-decoder model runs the encoder for as many requests as "
+        "may run at once.",
+        "编码器-解码器模型的试运行会为最大并发数的每个请求运行编码器。",
     ),
     "explain.reason.fragments": (
         "What is free and what PyTorch keeps unused would hold it together, and neither does "
@@ -299,6 +309,65 @@ DIAGNOSIS_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "WSL has no pinned memory, so copies to the GPU are slow; nothing failed.",
         "WSL 没有锁页内存，拷贝到 GPU 较慢；并没有失败。",
     ),
+    "explain.reason.no_tokens_for_one": (
+        "One request of the longest length needs more blocks than the pool has.",
+        "一个最长请求所需的块超过 KV 池的总数。",
+    ),
+    "explain.reason.weights_over_budget": (
+        "The weights take {weights} GiB, all of the engine's share of {budget} GiB.",
+        "权重占 {weights} GiB，已用尽引擎份额 {budget} GiB。",
+    ),
+    "explain.reason.graphs_reserved": (
+        "{graphs} GiB were set aside for CUDA graphs that are not captured yet, and nothing was "
+        "left for the cache.",
+        "为尚未捕获的 CUDA Graph 预留了 {graphs} GiB，KV 缓存没有空间。",
+    ),
+    "explain.reason.activations_over_rest": (
+        "The largest forward pass took {activation} GiB, more than weights leave.",
+        "最大的前向计算占 {activation} GiB，超出权重之外的空间。",
+    ),
+    "explain.reason.pool_leak": (
+        "The engine counted its pool while idle and found tokens that nobody holds: it lost them.",
+        "引擎空闲时清点 KV 池，发现有 token 不属于任何请求：已泄漏。",
+    ),
+    "explain.reason.pool_took_the_rest": (
+        "The KV pool had taken its share of what was free (0.9 unless told), and something later "
+        "found no room.",
+        "KV 池已按比例（默认 0.9）占用空闲显存，之后的申请没有空间。",
+    ),
+    "explain.reason.unbalanced": (
+        "One GPU has far less free than the others before anything was loaded: something else is "
+        "on it.",
+        "加载之前某个 GPU 的空闲显存远少于其他 GPU：上面有其他进程。",
+    ),
+    "explain.reason.native": (
+        "The process holds {native} GiB that PyTorch does not know of (it has {held}): weights and "
+        "KV pool of the C++ runtime, which takes its share of what is free.",
+        "该进程有 {native} GiB 不在 PyTorch 账上（PyTorch 占 {held}）：C++ 运行时的权重与 KV 池。",
+    ),
+    "explain.reason.summary_kept": (
+        "PyTorch kept {kept} GiB unused beside the {used} GiB in use when an allocation failed.",
+        "分配失败时，PyTorch 在使用中的 {used} GiB 之外缓存了 {kept} GiB 未使用。",
+    ),
+    "explain.reason.summary_nothing_freed": (
+        "An allocation failed before anything had been freed, as while a model is loaded.",
+        "分配失败时尚未释放过任何内存，如同正在加载模型。",
+    ),
+    "explain.reason.one_buffer": (
+        "One buffer of {asked} was refused although {free} are free: the driver limits one "
+        "allocation, or what the GPU may take of shared memory.",
+        "虽有 {free} 空闲，{asked} 的单个缓冲区仍被拒绝：驱动限制了单次分配或 GPU 可用的共享内存。",
+    ),
+    "explain.reason.probe": (
+        "A probe failed, after which Kubernetes ends the container by the same signal: that is no "
+        "want of memory.",
+        "探针失败后 Kubernetes 会用同样的信号结束容器：这不是内存不足。",
+    ),
+    "explain.reason.killed_full": (
+        "Something ended the process with signal 9, and the host had hardly any memory available.",
+        "进程被信号 9 终止，而主机几乎没有可用内存。",
+    ),
+    "explain.reason.shm_full": ("/dev/shm is full.", "/dev/shm 已满。"),
     "explain.reason.snapshot_pieces": (
         "{asked} were asked for and PyTorch kept {kept} unused, in {pieces} pieces of which the "
         "largest has {largest}.",
@@ -385,13 +454,24 @@ DIAGNOSIS_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "explain.remedy.length": ("Allow shorter requests", "缩短允许的请求长度"),
     "explain.remedy.kv_type": ("Keep the KV cache in 8 bits", "KV 缓存使用 8 位"),
     "explain.remedy.gpus": ("Divide the model over more GPUs", "把模型切分到更多 GPU"),
-    "explain.remedy.budget": ("Take other steps: {value} tokens", "改变每步大小：{value} 个 token"),
+    "explain.remedy.budget": (
+        "Let a step have at most {value} tokens",
+        "每步最多 {value} 个 token",
+    ),
     "explain.remedy.requests": ("Run fewer requests at once", "减少同时运行的请求"),
+    "explain.remedy.no_graph_estimate": (
+        "Set nothing aside for graphs in advance; they then take what the engine's share leaves",
+        "不提前为 CUDA Graph 预留；它们将使用引擎份额之外的显存",
+    ),
     "explain.remedy.no_graphs": ("Do without CUDA graphs", "不使用 CUDA Graph"),
     "explain.remedy.weights": (
         "Load a smaller checkpoint of the model: 8 or 4 bits (MODEL@fp8, MODEL@awq in tokenroom "
         "fit)",
         "加载更小的检查点：8 位或 4 位（tokenroom fit 中 MODEL@fp8、MODEL@awq）",
+    ),
+    "explain.remedy.weights_as": (
+        "Load a smaller checkpoint of the model, as {value}",
+        "加载更小的检查点，如 {value}",
     ),
     "explain.remedy.layers": ("Leave some layers on the CPU", "把部分层留在 CPU"),
     "explain.remedy.encoder": (

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from tokenroom.diagnosis.explain import Diagnosis
 from tokenroom.diagnosis.finding import CauseName, Finding
 from tokenroom.diagnosis.recovered import Recovered
-from tokenroom.diagnosis.remedies import Effect, Remedy
+from tokenroom.diagnosis.remedies import Remedy
+from tokenroom.diagnosis.remedy_effects import Effect
 from tokenroom.reports.console import Paragraph
 from tokenroom.reports.messages import Language, message, printable
 from tokenroom.units import format_bytes

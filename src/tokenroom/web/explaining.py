@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tokenroom.diagnosis.recovered import Told, recover
+from tokenroom.diagnosis.remedy_effects import changed_by
 from tokenroom.engines.registry import chosen_start, command_parser, engine_named
-from tokenroom.errors import TokenroomError
 from tokenroom.hardware.catalogue import Catalogue, load_catalogue
 from tokenroom.models.spec import ModelSpec
 from tokenroom.reports.messages import Language
@@ -51,15 +51,8 @@ def answer_explain(question: ExplainQuestion, find: ModelFinder) -> dict[str, An
 
 def _corrected(result: FitResult, remedy: Remedy) -> dict[str, Any] | None:
     """The fields of a question that asks for a deployment with a remedy; None where none can."""
-    if remedy.key == "gpus":
-        question = question_of(result)
-        return question | {"gpus": remedy.values["value"]}
-    if not remedy.settings:
-        return None
-    try:
-        return question_of(result.with_settings(**remedy.settings))
-    except TokenroomError:
-        return None
+    changed = changed_by(result, remedy.settings) if remedy.settings else None
+    return None if changed is None else question_of(changed)
 
 
 def _told(question: ExplainQuestion, catalogue: Catalogue) -> Told:

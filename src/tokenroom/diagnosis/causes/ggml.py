@@ -41,13 +41,32 @@ class Buffers:
                 values=dict(failed[0].values) | (dict(copies[0].values) if copies else {}),
             )
         else:
+            serving = report.phase_at(failed[0].line) == "runtime"
+            if serving:
+                yield Finding(
+                    cause=CauseName.COMPUTE_BUFFER,
+                    phase=Phase.PREFILL,
+                    weight=0.8,
+                    evidence=(failed[0],),
+                    reason="compute_buffer",
+                )
+            free = [one for one in report.of("ggml_device_free") if one.line < failed[0].line]
+            asked, left = failed[0].size_bytes("asked"), free and free[-1].size_bytes("free")
+            refused = bool(asked and left and asked < left)
             yield Finding(
                 cause=CauseName.WEIGHTS_TOO_BIG,
                 phase=Phase.LOAD,
-                weight=0.8,
-                evidence=(failed[0], *report.of("ggml_model_failed")[:1]),
-                reason="model_buffer",
-                values=dict(failed[0].values),
+                weight=0.5 if serving else 0.8,
+                evidence=(
+                    *free[-1:][: int(refused)],
+                    failed[0],
+                    *report.of("ggml_model_failed")[:1],
+                ),
+                reason="one_buffer" if refused else "model_buffer",
+                values={
+                    "asked": failed[0].values.get("asked", ""),
+                    "free": free[-1].values["free"] if refused else "",
+                },
             )
 
     def _in_a_pass(self, report: Report) -> Iterator[Finding]:

@@ -13,6 +13,11 @@ from tokenroom.diagnosis.sightings import Sighting
 _LEFTOVERS: Final = 3
 """Segments of NCCL in /dev/shm, from which on they are those of runs before."""
 
+_LITTLE: Final = 0.05
+"""Of the host's memory, under which it is used up."""
+
+_FULL_PCT: Final = 95
+
 _RISES: Final = 4
 """Figures that each exceed the one before, from which on memory grows."""
 
@@ -22,7 +27,7 @@ class HostMemory:
 
     def weigh(self, report: Report) -> Iterator[Finding]:
         """The kernel's, Kubernetes' or Ray's own words, or an allocation that failed there."""
-        sure = report.of("dmesg_oom", "ray_oom", "ollama_system", "cpu_alloc")
+        sure = report.of("dmesg_oom", "ray_oom", "ollama_system", "cpu_alloc", "host_request")
         killed = report.of("oomkilled")
         limit, cache = report.of("memory_limit"), report.of("prompt_cache")
         if sure:
@@ -53,13 +58,29 @@ class HostMemory:
                 )
         elif report.has("killed"):
             found = report.of("killed")
+            probe = report.of("probe_failed")
+            full = [one for one in report.of("free_memory") if _nearly_used(one)]
+            if probe:
+                yield Finding(
+                    cause=CauseName.NOT_MEMORY,
+                    phase=phase_of(report, found),
+                    weight=0.5,
+                    evidence=(probe[0], found[0]),
+                    reason="probe",
+                )
             yield Finding(
                 cause=CauseName.HOST_RAM,
                 phase=phase_of(report, found),
-                weight=0.4,
-                evidence=(found[0],),
-                reason="killed",
+                weight=0.75 if full else 0.4,
+                evidence=(found[0], *full[-1:]),
+                reason="killed_full" if full else "killed",
             )
+
+
+def _nearly_used(found: Sighting) -> bool:
+    """Whether ``free`` shows hardly anything available."""
+    total, available = found.size_bytes("total"), found.size_bytes("available")
+    return bool(total) and available is not None and available < _LITTLE * (total or 0.0)
 
 
 class Growth:
@@ -90,6 +111,9 @@ class SharedMemory:
         """NCCL keeps a segment of some MB a pair of ranks there (src/misc/shmutils.cc)."""
         segment, system = report.of("nccl_shm"), report.of("nccl_system")
         left = report.of("shm_file")
+        mounted = [
+            one for one in report.of("shm_mount") if (one.number("percent") or 0) >= _FULL_PCT
+        ]
         if segment:
             yield Finding(
                 cause=CauseName.SHM,
@@ -112,9 +136,17 @@ class SharedMemory:
             yield Finding(
                 cause=CauseName.SHM,
                 phase=phase_of(report, found),
-                weight=0.7,
-                evidence=(found[0],),
+                weight=0.85 if mounted else 0.7,
+                evidence=(found[0], *mounted[-1:]),
                 reason="bus_error",
+            )
+        elif mounted:
+            yield Finding(
+                cause=CauseName.SHM,
+                phase=Phase.LOAD if system else Phase.RUNTIME,
+                weight=0.8 if system else 0.56,
+                evidence=(*system[:1], mounted[-1]),
+                reason="shm_full",
             )
         elif system:
             yield Finding(

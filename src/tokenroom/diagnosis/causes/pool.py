@@ -12,6 +12,12 @@ from tokenroom.diagnosis.sightings import Sighting
 _LOW_SHARE: Final = 0.5
 """Below it ``--mem-fraction-static`` was hardly meant."""
 
+_MANY_GRAPHS_GIB: Final = 5.0
+"""Graphs of ordinary deployments take 0.3 to 2 GiB."""
+
+_HIGH_SHARE: Final = 0.88
+"""From it on there is little more to give: SGLang takes 0.8 to 0.9 by itself."""
+
 _FULL_PCT: Final = 95.0
 
 
@@ -29,17 +35,75 @@ class PoolBelowOneRequest:
                 weight=0.97,
                 evidence=(*pool[-1:], found[0]),
                 reason="pool_below_length",
-                values=dict(found[0].values),
+                values=_told_of_gpu(report) | found[0].values,
             )
-        none = report.of("vllm_no_blocks")
-        if none:
+        for one in report.of("trt_pool_below_request")[:1]:
             yield Finding(
                 cause=CauseName.KV_POOL_TOO_SMALL,
                 phase=Phase.KV_INIT,
-                weight=0.9,
-                evidence=(none[0],),
-                reason="no_blocks",
+                weight=0.95,
+                evidence=(*report.of("trt_pool")[-1:], one),
+                reason="no_tokens_for_one",
             )
+
+
+def _told_of_gpu(report: Report) -> dict[str, str]:
+    """The GPU's memory and the engine's share of it, where the log has them."""
+    facts = report.facts
+    found = {
+        "total": facts.reported().get("total_gpu_gib"),
+        "share": facts.flags.get("gpu_memory_utilization"),
+    }
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
+class NothingLeft:
+    """Weights, activations and graphs leave nothing of the engine's share for the cache."""
+
+    def weigh(self, report: Report) -> Iterator[Finding]:
+        """VLLM's check (v1/core/kv_cache_utils.py); which of them is told by its own figures."""
+        found = report.of("vllm_no_blocks")
+        if not found:
+            return
+        told = report.facts.reported()
+        weights, budget = told.get("weights_gib"), told.get("budget_gib")
+        left, graphs = told.get("kv_gib"), told.get("graph_estimated_gib", 0.0)
+        if weights is not None and budget is not None and weights >= budget:
+            yield Finding(
+                cause=CauseName.WEIGHTS_TOO_BIG,
+                phase=Phase.KV_INIT,
+                weight=0.93,
+                evidence=(found[0],),
+                reason="weights_over_budget",
+                values={"weights": f"{weights:g}", "budget": f"{budget:g}"},
+            )
+        if graphs >= _MANY_GRAPHS_GIB or (graphs > 0 and left is not None and left + graphs > 0):
+            yield Finding(
+                cause=CauseName.CUDA_GRAPHS,
+                phase=Phase.KV_INIT,
+                weight=0.94,
+                evidence=(*report.of("vllm_graph_estimate")[-1:], found[0]),
+                reason="graphs_reserved",
+                values={"graphs": f"{graphs:g}"},
+            )
+        activation = told.get("activation_gib", 0.0)
+        if left is not None and left <= 0 < left + activation:
+            yield Finding(
+                cause=CauseName.ACTIVATION_PEAK,
+                phase=Phase.KV_INIT,
+                weight=0.6,
+                evidence=(found[0],),
+                reason="activations_over_rest",
+                values={"activation": f"{activation:g}"},
+            )
+        yield Finding(
+            cause=CauseName.KV_POOL_TOO_SMALL,
+            phase=Phase.KV_INIT,
+            weight=0.9,
+            evidence=(found[0],),
+            reason="no_blocks",
+            values=_told_of_gpu(report) | ({} if left is None else {"missing": f"{-left:g}"}),
+        )
 
 
 class RequestNeverAdmitted:
@@ -73,7 +137,7 @@ class Preemptions:
 
     def weigh(self, report: Report) -> Iterator[Finding]:
         """VLLM preempts, SGLang retracts."""
-        found = report.of("preempted", "sglang_retract")
+        found = report.of("preempted", "sglang_retract", "vllm_no_swap")
         if not found:
             return
         counts = [found_one.number("count") or found_one.number("plain") for found_one in found]
@@ -116,6 +180,15 @@ class SglangStatic:
         for found in report.of("sglang_not_enough")[:1]:
             share = found.number("share")
             low = share is not None and share < _LOW_SHARE
+            if share is not None and share >= _HIGH_SHARE:
+                yield Finding(
+                    cause=CauseName.WEIGHTS_TOO_BIG,
+                    phase=Phase.KV_INIT,
+                    weight=0.85,
+                    evidence=(found,),
+                    reason="static_share",
+                    values={"share": found.values.get("share", "?")},
+                )
             yield Finding(
                 cause=CauseName.MISCONFIGURATION if low else CauseName.KV_POOL_TOO_SMALL,
                 phase=Phase.KV_INIT,
@@ -123,6 +196,14 @@ class SglangStatic:
                 evidence=(found,),
                 reason="static_share_low" if low else "static_share",
                 values={"share": found.values.get("share", "?")},
+            )
+        for found in report.of("sglang_pool_leak")[:1]:
+            yield Finding(
+                cause=CauseName.LEAK,
+                phase=Phase.RUNTIME,
+                weight=0.9,
+                evidence=(found,),
+                reason="pool_leak",
             )
         for found in report.of("sglang_oom")[:1]:
             if "phase" in found.values:
@@ -158,6 +239,7 @@ class HiddenOutOfMemory:
 
 CAUSES: Final[tuple[Cause, ...]] = (
     PoolBelowOneRequest(),
+    NothingLeft(),
     RequestNeverAdmitted(),
     Preemptions(),
     PoolFull(),

@@ -41,7 +41,17 @@ class Executor:
         if failed and not report.has("torch_oom"):
             phase = phase_of(report, failed)
             serving = phase in (Phase.PREFILL, Phase.DECODE, Phase.RUNTIME)
+            pool = [one for one in report.of("trt_pool") if one.line <= failed[0].line]
             cache = "KV cache" in failed[0].text
+            if pool and not cache:
+                # it takes 0.9 of what is free unless told, before contexts of encoders and logits
+                yield Finding(
+                    cause=CauseName.KV_PREALLOCATION,
+                    phase=phase,
+                    weight=0.6,
+                    evidence=(pool[-1], failed[0]),
+                    reason="pool_took_the_rest",
+                )
             yield Finding(
                 cause=CauseName.KV_PREALLOCATION
                 if cache

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
 from tokenroom.diagnosis.finding import Cause, CauseName, Finding, Phase, phase_of
 from tokenroom.diagnosis.report import Report
-from tokenroom.diagnosis.sightings import Sighting
+from tokenroom.diagnosis.sightings import AMOUNT, Sighting
 from tokenroom.units import GIB
 
 _FULL: Final = 0.85
@@ -16,20 +17,46 @@ _FULL: Final = 0.85
 _OTHERS: Final = 0.2
 """Of a GPU, from which on what others hold is what is missing."""
 
+_FRAGMENTED: Final = 0.15
+"""Of what PyTorch reserves, from which on what it keeps unused is much."""
+
+_PROCESS: Final = re.compile(rf"Process \d+ has ({AMOUNT}) memory in use")
+
+_LEFTOVER: Final = 0.05
+"""Of a GPU, below which what PyTorch keeps unused is what reading weights leaves behind."""
+
 _EARLY: Final = 0.25
 """Of the shards, before which a GPU should not be full."""
 
 
 def _held_bytes(found: Sighting) -> float | None:
     """What PyTorch holds, allocated or kept."""
-    allocated = found.size_bytes("allocated")
-    if allocated is None and (allocated := found.size_bytes("already")) is None:
-        return None
-    return allocated + (found.size_bytes("unallocated") or 0.0)
+    for name in ("allocated", "already", "mps"):
+        if (allocated := found.size_bytes(name)) is not None:
+            return allocated + (found.size_bytes("unallocated") or 0.0)
+    return None
 
 
 def _total_bytes(found: Sighting) -> float | None:
-    return found.size_bytes("total") or found.size_bytes("capacity")
+    for name in ("total", "capacity", "allowed"):
+        if (size := found.size_bytes(name)) is not None:
+            return size
+    return None
+
+
+def _own_bytes(found: Sighting, held: float) -> float | None:
+    """What the process that failed holds in all; None where the error does not say.
+
+    In a container it is not called "this process": it is the process that holds the least of those
+    that hold as much as PyTorch does.
+    """
+    if (own := found.size_bytes("own")) is not None:
+        return own or None
+    others = [
+        found._replace(values={"size": size}).size_bytes("size") or 0.0
+        for size in _PROCESS.findall(found.text)
+    ]
+    return min((size for size in others if size >= held), default=None)
 
 
 def _free_bytes(found: Sighting) -> float | None:
@@ -96,12 +123,18 @@ class Weights:
             frames = [one for one in report.of("frame") if one.line <= found.line][-2:]
             quantising = any(one.values.get("where") == "quantize.py" for one in report.of("frame"))
             early = full and done is not None and done <= _EARLY
+            method = report.of("quantizes_at_load")
+            later = quantising or report.has("quantizing")
             yield Finding(
                 cause=CauseName.WRONG_DTYPE_LOAD,
                 phase=Phase.LOAD,
-                weight=0.85 if early else 0.7 if quantising or report.has("quantizing") else 0.3,
-                evidence=(*shards[-1:], *frames[-1:], found),
-                reason="wider_type_early" if early else "wider_type",
+                weight=0.85 if early or (full and method) else 0.7 if later or method else 0.3,
+                evidence=(*method[:1], *shards[-1:], *frames[-1:], found),
+                reason="quantized_while_loading"
+                if method
+                else "wider_type_early"
+                if early
+                else "wider_type",
                 values={"share": f"{done:.0%}" if done is not None else ""},
             )
             yield Finding(
@@ -152,12 +185,13 @@ class Activations:
                 one for one in report.of("encoder_budget") if 0 <= found.line - one.line <= 200
             ]
             if encoder:
+                both = "enc_dec" in encoder[-1].values
                 yield Finding(
                     cause=CauseName.ENCODER_BUDGET,
                     phase=phase,
                     weight=0.85 if phase is Phase.PROFILE else 0.7,
                     evidence=(encoder[-1], found),
-                    reason="encoder",
+                    reason="encoder_of_every_request" if both else "encoder",
                 )
             yield Finding(
                 cause=CauseName.ACTIVATION_PEAK,
@@ -181,10 +215,18 @@ class Fragmentation:
             if asked is None or kept is None or kept < asked / 2:
                 continue
             if kept + free >= asked:
+                phase, held, total = (
+                    phase_of(report, [found]),
+                    _held_bytes(found),
+                    _total_bytes(found),
+                )
+                # while weights are read, a small piece that is left over is not what is missing
+                rest = held is not None and total is not None and held >= _FULL * total
+                leftover = phase is Phase.LOAD and rest and kept < _LEFTOVER * (total or 0.0)
                 yield Finding(
                     cause=CauseName.FRAGMENTATION,
-                    phase=phase_of(report, [found]),
-                    weight=0.88 if kept >= 0.9 * asked else 0.6,
+                    phase=phase,
+                    weight=0.5 if leftover else 0.88 if kept >= 0.9 * asked else 0.6,
                     evidence=(found,),
                     reason="fragments",
                 )
@@ -216,23 +258,87 @@ class OtherProcesses:
                 reason="free_below_budget" if others else "share_of_total",
                 values={**found.values, "taken": f"{taken:.2f}"},
             )
+        for found in report.of("sglang_unbalanced")[:1]:
+            yield Finding(
+                cause=CauseName.OTHER_PROCESS,
+                phase=Phase.LOAD,
+                weight=0.9,
+                evidence=(found,),
+                reason="unbalanced",
+            )
         for found in _telling(report)[:1]:
             size, left, held = _total_bytes(found), _free_bytes(found), _held_bytes(found)
             if size is None or left is None or held is None:
                 continue
-            beside = size - left - held
+            own = _own_bytes(found, held)
+            beside = size - left - (held if own is None else max(own, held))
             if beside > _OTHERS * size:
-                processes = [
-                    one for one in report.of("other_process_memory") if one.line == found.line
-                ]
                 yield Finding(
                     cause=CauseName.OTHER_PROCESS,
                     phase=phase_of(report, [found]),
                     weight=0.9,
-                    evidence=(found, *processes[:1]),
+                    evidence=(found,),
                     reason="others_hold",
                     values={"others": f"{beside / GIB:.1f}", "total": f"{size / GIB:.1f}"},
                 )
+
+
+class Native:
+    """The process itself holds what is missing, and not by PyTorch."""
+
+    def weigh(self, report: Report) -> Iterator[Finding]:
+        """TensorRT-LLM's C++ runtime keeps weights and KV pool out of PyTorch's sight."""
+        if report.engine != "tensorrt-llm":
+            return
+        for found in _telling(report)[:1]:
+            size, held = _total_bytes(found), _held_bytes(found)
+            own = None if held is None else _own_bytes(found, held)
+            if size is None or held is None or own is None or own - held <= _OTHERS * size:
+                continue
+            yield Finding(
+                cause=CauseName.KV_PREALLOCATION,
+                phase=phase_of(report, [found]),
+                weight=0.85,
+                evidence=(found,),
+                reason="native",
+                values={"native": f"{(own - held) / GIB:.1f}", "held": f"{held / GIB:.1f}"},
+            )
+
+
+class Summary:
+    """``torch.cuda.memory_summary()`` counts an allocation that failed."""
+
+    def weigh(self, report: Report) -> Iterator[Finding]:
+        """By what was kept unused, and by whether anything had been freed yet."""
+        failed = [one for one in report.of("summary_failures") if one.number("count")]
+        rows = {one.values["row"].lower(): one for one in report.of("summary")}
+        allocated, reserved = rows.get("allocated memory"), rows.get("gpu reserved memory")
+        if (
+            not failed
+            or allocated is None
+            or any("asked" in one.values for one in _telling(report))
+        ):
+            return
+        used = allocated.size_bytes("current") or 0.0
+        kept = 0.0 if reserved is None else (reserved.size_bytes("current") or 0.0) - used
+        evidence = (failed[0], allocated, *([] if reserved is None else [reserved]))
+        if kept > _FRAGMENTED * (used + kept):
+            yield Finding(
+                cause=CauseName.FRAGMENTATION,
+                phase=Phase.RUNTIME,
+                weight=0.7,
+                evidence=evidence,
+                reason="summary_kept",
+                values={"kept": f"{kept / GIB:.1f}", "used": f"{used / GIB:.1f}"},
+            )
+        loading = allocated.size_bytes("freed") == 0
+        yield Finding(
+            cause=CauseName.WEIGHTS_TOO_BIG if loading else CauseName.ACTIVATION_PEAK,
+            phase=Phase.LOAD if loading else Phase.RUNTIME,
+            weight=0.58 if loading else 0.5,
+            evidence=evidence,
+            reason="summary_nothing_freed" if loading else "activations",
+        )
 
 
 CAUSES: Final[tuple[Cause, ...]] = (
@@ -241,4 +347,6 @@ CAUSES: Final[tuple[Cause, ...]] = (
     Activations(),
     Fragmentation(),
     OtherProcesses(),
+    Native(),
+    Summary(),
 )

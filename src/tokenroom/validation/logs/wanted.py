@@ -55,7 +55,9 @@ class WantedLines:
         bare = {word: word.translate(None, _DIGITS) for word in every}
         cores = {word: max(bare[word].split(), key=len, default=b"") for word in every}
         self._figured = tuple(word for word in every if len(cores[word]) < _LEAST_CORE)
-        self._figures = tuple({max(_FIGURE.findall(word), key=len) for word in self._figured})
+        self._figures = tuple(
+            {max(_FIGURE.findall(word) or [word], key=len) for word in self._figured}
+        )
         self._words: dict[bytes, set[bytes]] = {}
         for word in every:
             if word not in self._figured:
