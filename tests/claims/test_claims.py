@@ -9,6 +9,16 @@ import pytest
 import tokenroom
 from tokenroom.claims.claim import Answer, Case, Span, Verdict, exactly, verdict_of
 from tokenroom.claims.index import all_claims, answers, claims_named, recorded, recording
+from tokenroom.claims.subjects import (
+    A100,
+    LLAMA_3_8B,
+    LLAMA_3_70B,
+    LLAMA_405B,
+    case_speed,
+    deployed,
+    kv,
+    model,
+)
 from tokenroom.errors import ClaimError
 from tokenroom.memory.kv_cache import request_bytes
 from tokenroom.models.hf_config import read_config
@@ -189,7 +199,7 @@ WRONG = (
 )
 RIGHT = (
     *("kv-7b-token-layer", "kv-7b-token", "kv-7b-4k", "kv-7b-8k", "kv-7b-32k", "bytes-fp16"),
-    *("weights-7b-int8", "table-9.1-llama-3-70b-fp16", "table-8.1-70b-weights", "flash-keeps-kv"),
+    *("weights-7b-int8", "table-9.1-llama-3-70b-fp16", "table-8.1-8b-weights", "flash-keeps-kv"),
     *("batching-queue-holds-nothing", "table-9.3-405b-fp8-least", "growth-kv-32"),
 )
 DEPENDS = (
@@ -362,3 +372,32 @@ def test_key_value_heads_always_enter() -> None:
     all_heads = read_config(config, "mha")
     grouped = read_config(config | {"num_key_value_heads": 2}, "gqa")
     assert request_bytes(all_heads, 100) == 8 * request_bytes(grouped, 100)
+
+
+def test_versions_that_sources_name_are_those_that_answer() -> None:
+    engines = {"vllm": "0.33", "sglang": "0.5.23", "tensorrt-llm": "1.4", "transformers": "5.24"}
+    for engine, version in engines.items():
+        asked = deployed(LLAMA_3_8B, A100, engine=engine, context=4096)
+        assert asked.deployment.version.startswith(version), engine
+
+
+def test_every_expert_is_resident_and_few_are_read() -> None:
+    spec = model("mistralai/Mixtral-8x7B-v0.1")
+    assert spec.parameters_active < 0.3 * spec.parameters_total
+    rank = deployed(spec.name, "h200", context=4096).governing_stage
+    assert rank.weights_bytes > 2 * spec.parameters_total
+
+
+def test_a_decode_step_reads_weights_and_the_cache_of_the_batch() -> None:
+    kv_seconds = 43 * kv(LLAMA_3_70B, 3584) / 8 / 2.04e12
+    assert case_speed(43).decode.time.seconds > 141e9 / 8 / 2.04e12 + kv_seconds
+
+
+def test_405b_in_fp8_takes_47_gib_of_each_of_eight_cards() -> None:
+    stage = deployed(LLAMA_405B, "h100", "fp8", tp=8, context=8192).governing_stage
+    assert stage.weights_bytes / GIB == pytest.approx(47.5, abs=1)
+
+
+def test_throughput_rises_until_prompts_and_reads_dominate(found: dict[str, Answer]) -> None:
+    of_8, of_64, of_256 = (case.value for case in found["throughput-rises"].cases)
+    assert 1 < of_8 < of_64 < of_256 < 1.5 * of_64

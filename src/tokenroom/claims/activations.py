@@ -101,8 +101,8 @@ def _sums() -> Iterator[Claim]:
         "Layers are released one by one: the peak is one layer's transient, the sampler's or the "
         "logits, and engines bound it by the token budget of a step, whatever the number of "
         "requests.",
-        "激活值逐层释放：峰值是单层的瞬时量、采样器或 logits，并由引擎的单步 token 预算限定，与"
-        "请求数无关。",
+        "激活值逐层释放：峰值是单层的瞬时量、采样器或 logits，并由引擎的单步 token 预算限定，与请"
+        "求数无关。",
     )
     for requests, printed, figure in ((1, "53.7 GB", 53.7e9), (64, "3.44 TB", 3.44e12)):
         yield Claim(
@@ -150,8 +150,8 @@ def _sums() -> Iterator[Claim]:
         article="handbook",
         section="6.1",
         text=Text(
-            "With FlashAttention all activations are layers x (5 to 8) x B x S x D: peak over "
-            "B x S x D",
+            "With FlashAttention all activations are layers x (5 to 8) x B x S x D: peak over B x "
+            "S x D",
             "FlashAttention 下总激活 ≈ 层数×(5 ~ 8)×B×S×D：峰值除以 B×S×D",
         ),
         unit="count",
@@ -253,8 +253,7 @@ def _sums() -> Iterator[Claim]:
         ],
         reason=Text(
             "Of whole prompts side by side. Engines with a token budget keep one peak free, "
-            "however "
-            "many requests run.",
+            "however many requests run.",
             "整段提示并排计算时如此。有 token 预算的引擎只预留一个峰值，与并发无关。",
         ),
         source="vLLM 0.33 v1/worker/gpu_model_runner.py profile_run; " + _MODELING,
@@ -337,8 +336,8 @@ def _flash() -> Iterator[Claim]:
         published=exactly(10 * _BSD + 4 * 64 * _TOKENS**2),
         ours=lambda: one(peak("eager", _TOKENS)),
         reason=Text(
-            "The softmax is computed in FP32 beside the 16-bit scores, and the mask has S² "
-            "cells too.",
+            "The softmax is computed in FP32 beside the 16-bit scores, and the mask has S² cells "
+            "too.",
             "softmax 以 FP32 计算并与 16 位分数并存，掩码也有 S² 个元素。",
         ),
         source=_MODELING,
@@ -356,8 +355,8 @@ def _flash() -> Iterator[Claim]:
         published=exactly(5 * _BSD),
         ours=lambda: one(peak("flash_attention_2", _TOKENS)),
         reason=Text(
-            "The feed-forward block then holds the peak: gate, up and their product, 3.5 D "
-            "wide each.",
+            "The feed-forward block then holds the peak: gate, up and their product, 3.5 D wide "
+            "each.",
             "此时峰值出现在前馈层：gate、up 及其乘积，各宽 3.5D。",
         ),
         source=_MODELING,
@@ -411,8 +410,7 @@ def _phases() -> Iterator[Claim]:
         section="7.4",
         text=Text(
             "Chunked prefill holds down memory: the peak of activations falls from a step of "
-            "16,384 "
-            "tokens to one of 512",
+            "16,384 tokens to one of 512",
             "Chunked Prefill 抑制 OOM：单步 token 由 16384 降至 512 时激活峰值下降",
         ),
         unit="truth",

@@ -135,9 +135,8 @@ def _batches() -> Iterator[Claim]:
         article="handbook",
         section="6.3",
         text=Text(
-            "Requests that wait hold no GPU memory: blocks held while half of all wait are "
-            "those of "
-            "the running ones",
+            "Requests that wait hold no GPU memory: blocks held while half of all wait are those "
+            "of the running ones",
             "排队中的请求不占 GPU 显存：一半请求排队时，占用的块只属于运行中的请求",
         ),
         unit="truth",
@@ -171,8 +170,8 @@ def _batches() -> Iterator[Claim]:
         article="ledger",
         section="2.2",
         text=Text(
-            "Reserve too little and long requests are refused (2K), too much and concurrency falls "
-            "(8K): both happen",
+            "Reserve too little and long requests are refused (2K), too much and concurrency "
+            "falls (8K): both happen",
             "预留少了，长请求被拒（2K）；预留多了，并发上不去（8K）：两者皆出现",
         ),
         unit="truth",
@@ -211,8 +210,8 @@ def _batches() -> Iterator[Claim]:
         unit="truth",
         ours=_chunked,
         reason=Text(
-            "Chunks bound the gaps between others' tokens. A prompt itself takes more steps and is "
-            "ready later.",
+            "Chunks bound the gaps between others' tokens. A prompt itself takes more steps and "
+            "is ready later.",
             "分块限制的是他人 token 之间的停顿；提示本身步数更多，首 token 更晚。",
         ),
         source=_SCHEDULER,
@@ -327,9 +326,8 @@ def _blocks() -> Iterator[Claim]:
         article="handbook",
         section="6.7",
         text=Text(
-            "Without paging 60% of the pool is used (chat, pieces as long as the longest "
-            "request, or "
-            "as it will become)",
+            "Without paging 60% of the pool is used (chat, pieces as long as the longest request, "
+            "or as it will become)",
             "未分页时有效利用率 60%（chat；按最大长度或按实际长度连续分配）",
         ),
         unit="share",
@@ -368,8 +366,8 @@ def _blocks() -> Iterator[Claim]:
         article="ledger",
         section="3",
         text=Text(
-            "Large blocks waste the tail: share of what is held that is never written, by "
-            "block size",
+            "Large blocks waste the tail: share of what is held that is never written, by block "
+            "size",
             "块太大浪费尾块：已占空间中从未写入的比例（按块大小）",
         ),
         unit="share",
@@ -417,8 +415,8 @@ def _blocks() -> Iterator[Claim]:
         article="ledger",
         section="3.1",
         text=Text(
-            "TensorRT-LLM gives a request one contiguous piece first: a request of one token holds "
-            "more than a block",
+            "TensorRT-LLM gives a request one contiguous piece first: a request of one token "
+            "holds more than a block",
             "TensorRT-LLM 先为请求预留连续空间：1 个 token 的请求占用超过一个块",
         ),
         unit="truth",
@@ -464,8 +462,8 @@ def _prefixes() -> Iterator[Claim]:
         reason=Text(
             "What requests share decides: nothing where they share nothing, over 90% for agents "
             "(tokenroom workload FILE tells yours; Mooncake's traces: 36.6% and 64.0%).",
-            "取决于请求间共享的前缀：无共享则为零，智能体可超过 90%"
-            "（tokenroom workload FILE 可计算你的负载；Mooncake 轨迹为 36.6% 与 64.0%）。",
+            "取决于请求间共享的前缀：无共享则为零，智能体可超过 90%（tokenroom workload FILE 可计"
+            "算你的负载；Mooncake 轨迹为 36.6% 与 64.0%）。",
         ),
         source="presets and their sources (tokenroom workload --presets)",
         simulated=True,
@@ -483,9 +481,8 @@ def _prefixes() -> Iterator[Claim]:
         published=Span(2, 3),
         ours=_peaks,
         reason=Text(
-            "Independent arrivals hardly have peaks; a service with a day and a night or "
-            "clients in "
-            "bursts has higher ones.",
+            "Independent arrivals hardly have peaks; a service with a day and a night or clients "
+            "in bursts has higher ones.",
             "相互独立的到达几乎没有峰值；有昼夜变化或突发客户端的服务更高。",
         ),
         source="presets and their sources (tokenroom workload --presets)",

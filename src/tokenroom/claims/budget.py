@@ -23,18 +23,16 @@ from tokenroom.lookup.recipe import Recipe, length_for, recipe
 from tokenroom.units import GIB
 
 _OWN_RULE: Final = Text(
-    "Each engine has a rule of its own: vLLM takes a share of TOTAL memory, TensorRT-LLM of "
-    "what is "
-    "FREE after the weights, SGLang keeps a static share for weights and pool, llama.cpp allocates "
-    "exact buffers.",
-    "各引擎规则不同：vLLM 取总显存的一定比例，TensorRT-LLM 取加载权重后空闲显存的比例，SGLang "
-    "为权重与池"
-    "保留固定比例，llama.cpp 精确分配缓冲区。",
+    "Each engine has a rule of its own: vLLM takes a share of TOTAL memory, TensorRT-LLM of what "
+    "is FREE after the weights, SGLang keeps a static share for weights and pool, llama.cpp "
+    "allocates exact buffers.",
+    "各引擎规则不同：vLLM 取总显存的一定比例，TensorRT-LLM 取加载权重后空闲显存的比例，SGLang 为权"
+    "重与池保留固定比例，llama.cpp 精确分配缓冲区。",
 )
 _RULES: Final = (
     "vLLM 0.33 v1/worker/utils.py request_memory; SGLang 0.5.23 "
-    "srt/model_executor/pool_configurator.py; "
-    "TensorRT-LLM _torch/pyexecutor/_util.py; llama.cpp src/llama-kv-cache.cpp"
+    "srt/model_executor/pool_configurator.py; TensorRT-LLM _torch/pyexecutor/_util.py; llama.cpp "
+    "src/llama-kv-cache.cpp"
 )
 
 
@@ -193,8 +191,8 @@ def _reserves() -> Iterator[Claim]:
         article="ledger",
         section="5",
         text=Text(
-            "The memory taken for KV at the start follows the longest length that is allowed "
-            "(2K against 32K)",
+            "The memory taken for KV at the start follows the longest length that is allowed (2K "
+            "against 32K)",
             "启动时的 KV 预分配按允许的最大长度计算（2K 对 32K）",
         ),
         unit="truth",
@@ -214,8 +212,8 @@ def _reserves() -> Iterator[Claim]:
             for engine in ("vllm", "sglang", "tensorrt-llm", "llama.cpp")
         ],
         reason=Text(
-            "vLLM, SGLang and TensorRT-LLM take what the GPU leaves and hand out blocks on demand; "
-            "llama.cpp reserves its context length.",
+            "vLLM, SGLang and TensorRT-LLM take what the GPU leaves and hand out blocks on "
+            "demand; llama.cpp reserves its context length.",
             "vLLM、SGLang、TensorRT-LLM 占用剩余显存并按需分块；llama.cpp 按上下文长度预留。",
         ),
         source=_RULES,
@@ -246,8 +244,7 @@ def _reserves() -> Iterator[Claim]:
         ],
         reason=Text(
             "Worse where it is reserved: a sixteenth is left, one halving for each doubling. "
-            "Nothing "
-            "is lost with pages.",
+            "Nothing is lost with pages.",
             "按最大长度预留时更糟：每翻一倍减半，只剩十六分之一；分页则毫无损失。",
         ),
         source="memory/allocation.py",
@@ -319,8 +316,8 @@ def _case() -> Iterator[Claim]:
                 ),
             ],
             Text(
-                "KV is an eighth of what was counted; and the engine takes its whole budget at the "
-                "start, whatever runs.",
+                "KV is an eighth of what was counted; and the engine takes its whole budget at "
+                "the start, whatever runs.",
                 "KV 只有其八分之一；而引擎启动时就占满全部预算，与运行负载无关。",
             ),
         ),
@@ -386,8 +383,8 @@ def _case() -> Iterator[Claim]:
         published=exactly(43),
         ours=lambda: one(the_case().requests_held),
         reason=Text(
-            "Eight times as many, with 8 of 64 heads in the cache; the pool in tokens decides, and "
-            "max_num_seqs.",
+            "Eight times as many, with 8 of 64 heads in the cache; the pool in tokens decides, "
+            "and max_num_seqs.",
             "约八倍：缓存只含 64 个头中的 8 个；由池的 token 数与 max_num_seqs 决定。",
         ),
         source="vLLM 0.33",
@@ -427,8 +424,7 @@ def _steps() -> Iterator[Claim]:
         section="5",
         text=Text(
             "(Memory - weights - CUDA - activations) / KV of a request is the ceiling: the "
-            "engine's "
-            "over that",
+            "engine's over that",
             "（总显存 - 权重 - CUDA 开销 - 激活峰值）/ 单请求 KV 为并发上限：引擎实际值与之比",
         ),
         unit="ratio",

@@ -127,9 +127,8 @@ def _comparison() -> Iterator[Claim]:
             False,
             _joins,
             Text(
-                "Its server does (--parallel, --cont-batching on by default): a request joins "
-                "at the "
-                "next step.",
+                "Its server does (--parallel, --cont-batching on by default): a request joins at "
+                "the next step.",
                 "其 server 支持（--parallel，--cont-batching 默认开启）：新请求在下一步加入。",
             ),
             "llama.cpp tools/server/server-context.cpp, common/arg.cpp --cont-batching",
@@ -167,8 +166,8 @@ def _comparison() -> Iterator[Claim]:
             published=exactly(share),
             ours=_used_share(engine),
             reason=Text(
-                "vLLM, SGLang and TensorRT-LLM take what their rule gives; llama.cpp only what its "
-                "context asks for.",
+                "vLLM, SGLang and TensorRT-LLM take what their rule gives; llama.cpp only what "
+                "its context asks for.",
                 "vLLM、SGLang、TensorRT-LLM 按各自规则占用；llama.cpp 只占上下文所需。",
             ),
             source="the engines' rules (docs/engines.md)",
@@ -229,8 +228,7 @@ def _techniques() -> Iterator[Claim]:
         section="7.4",
         text=Text(
             "Speculative decoding lowers the peak of the KV cache: the pool holds more tokens "
-            "with it "
-            "(DeepSeek-V3 with MTP, 8 x H200)",
+            "with it (DeepSeek-V3 with MTP, 8 x H200)",
             "推测解码降低 KV 峰值：启用后池可容纳更多 token（DeepSeek-V3 MTP，8×H200）",
         ),
         unit="truth",
@@ -266,8 +264,7 @@ def _techniques() -> Iterator[Claim]:
         section="7.2",
         text=Text(
             "Multi-LoRA adds almost nothing (below 1% of the weights): adapters in memory over "
-            "base "
-            "weights (Llama-3.1-8B, rank 16)",
+            "base weights (Llama-3.1-8B, rank 16)",
             "多 LoRA 场景显存近乎零增长（不到权重的 1%）：适配器与基座权重之比（Llama-3.1-8B，"
             "rank 16）",
         ),
@@ -293,9 +290,8 @@ def _techniques() -> Iterator[Claim]:
             for count in (1, 8, 32)
         ],
         reason=Text(
-            "Each slot holds both matrices of every layer: half a percent a slot at rank 16, "
-            "more at "
-            "higher ranks.",
+            "Each slot holds both matrices of every layer: half a percent a slot at rank 16, more "
+            "at higher ranks.",
             "每个槽位都保存各层的两个低秩矩阵：rank 16 时每槽约 0.5%，rank 更高则更多。",
         ),
         source="vLLM 0.33 lora/layers, max_loras x max_lora_rank",
@@ -305,8 +301,8 @@ def _techniques() -> Iterator[Claim]:
         article="handbook",
         section="7.2",
         text=Text(
-            "Offloading weights to the CPU goes beyond a GPU's memory (Llama-3-8B in 16 bits on 16 "
-            "GB with llama.cpp)",
+            "Offloading weights to the CPU goes beyond a GPU's memory (Llama-3-8B in 16 bits on "
+            "16 GB with llama.cpp)",
             "参数卸载到 CPU 可突破 GPU 显存上限（llama.cpp，Llama-3-8B 16 位，16 GB 卡）",
         ),
         unit="truth",
@@ -364,8 +360,7 @@ def _techniques() -> Iterator[Claim]:
         ours=lambda: holds(_parses("vllm status")),
         reason=Text(
             "It has none (it has serve, chat, complete, bench, run-batch and others); a server's "
-            "state is "
-            "at /metrics.",
+            "state is at /metrics.",
             "没有该命令（有 serve、chat、complete、bench、run-batch 等）；运行状态见 /metrics。",
         ),
         source="vLLM 0.33 entrypoints/cli/main.py",
@@ -412,9 +407,8 @@ def _remedies() -> Iterator[Claim]:
             None,
             {"max_num_seqs": 16},
             Text(
-                "It lowers the sampler's peak and the graphs a little; the pool is what is "
-                "left, however "
-                "many requests run.",
+                "It lowers the sampler's peak and the graphs a little; the pool is what is left, "
+                "however many requests run.",
                 "只略微降低采样器峰值与图占用；池等于剩余显存，与并发上限几乎无关。",
             ),
         ),
@@ -425,9 +419,8 @@ def _remedies() -> Iterator[Claim]:
             None,
             {"context": 2048},
             Text(
-                "The pool does not depend on it; it only lets a pool start that is smaller "
-                "than one "
-                "longest request, and bounds what a request may take.",
+                "The pool does not depend on it; it only lets a pool start that is smaller than "
+                "one longest request, and bounds what a request may take.",
                 "池的大小与之无关；它只使小于单个最长请求的池得以启动，并限制单请求占用。",
             ),
         ),

@@ -252,8 +252,7 @@ def _left_out() -> Iterator[Claim]:
         section="3.3",
         text=Text(
             "Attention that the article leaves out (MLA, windows, linear layers): KV of 32,768 "
-            "tokens "
-            "over 2 x layers x D x tokens x bytes",
+            "tokens over 2 x layers x D x tokens x bytes",
             "文章未涉及的注意力（MLA、滑动窗口、线性层）：32,768 token 的 KV 与 2×层数×D×token 数×"
             "字节数之比",
         ),
@@ -288,19 +287,18 @@ def _turns() -> Iterator[Claim]:
         article="handbook",
         section="3.5",
         text=Text(
-            "After t turns the KV is that of the first prompt and t answers: tokens kept over that "
-            "(5 turns of 200 in, 300 out)",
-            "第 t 轮后的 KV 为首个提示加 t 次回答：实际保留的 token 与之比（5 轮，每轮输入 "
-            "200、输出 300）",
+            "After t turns the KV is that of the first prompt and t answers: tokens kept over "
+            "that (5 turns of 200 in, 300 out)",
+            "第 t 轮后的 KV 为首个提示加 t 次回答：实际保留的 token 与之比（5 轮，每轮输入 200、输"
+            "出 300）",
         ),
         unit="ratio",
         printed="1",
         published=exactly(1),
         ours=kept_over_formula,
         reason=Text(
-            "The user's messages of later turns stay as well: input(n) = input(n-1) + "
-            "output(n-1) + "
-            "message(n).",
+            "The user's messages of later turns stay as well: input(n) = input(n-1) + output(n-1) "
+            "+ message(n).",
             "后续各轮的用户消息同样保留：input(n) = input(n-1) + output(n-1) + message(n)。",
         ),
         source="templates of chat models repeat the whole conversation; serving/workloads",
@@ -416,10 +414,10 @@ def _growth() -> Iterator[Claim]:
         published=exactly(8),
         ours=lambda: one(the_case().plan.requests_of(2048) / the_case().plan.requests_of(8000)),
         reason=Text(
-            "In one pool the number falls as the length rises: 8,000 / 2,048 = 3.9. The other half "
-            "of that fall is no KV cache: lengths that vary, or room that was reserved.",
-            "同一个池中请求数与长度成反比：8000/2048 = 3.9。其余的下降与 KV 无关：长度波动或预"
-            "留空间。",
+            "In one pool the number falls as the length rises: 8,000 / 2,048 = 3.9. The other "
+            "half of that fall is no KV cache: lengths that vary, or room that was reserved.",
+            "同一个池中请求数与长度成反比：8000/2048 = 3.9。其余的下降与 KV 无关：长度波动或预留空"
+            "间。",
         ),
         source="vLLM 0.33",
     )

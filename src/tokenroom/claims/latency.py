@@ -32,8 +32,8 @@ def _case_tpot() -> Iterator[Claim]:
     reads = Text(
         "A step must read the weights (141 GB / 8 cards / 2.04 TB/s = 8.7 ms) and the KV of the "
         "batch, and pays for all-reduces and launches.",
-        "一步至少要读取权重（141 GB / 8 卡 / 2.04 TB/s = 8.7 ms）和整批的 KV，还有 all-reduce "
-        "与启动开销。",
+        "一步至少要读取权重（141 GB / 8 卡 / 2.04 TB/s = 8.7 ms）和整批的 KV，还有 all-reduce 与启"
+        "动开销。",
     )
     yield Claim(
         id="tpot-expression",
@@ -102,8 +102,7 @@ def _case_tpot() -> Iterator[Claim]:
 def _by_batch() -> Iterator[Claim]:
     rises = Text(
         "The weights are read once for the whole batch, so throughput rises with it until KV "
-        "reads, "
-        "computing or prompts dominate.",
+        "reads, computing or prompts dominate.",
         "一批只读一次权重，因此吞吐随批增大，直到 KV 读取、计算或提示占主导。",
     )
     yield Claim(
@@ -111,9 +110,8 @@ def _by_batch() -> Iterator[Claim]:
         article="handbook",
         section="6.4",
         text=Text(
-            "Tokens a second are bandwidth / (D x N), whatever the batch: throughput of 64 "
-            "over that "
-            "of 1",
+            "Tokens a second are bandwidth / (D x N), whatever the batch: throughput of 64 over "
+            "that of 1",
             "吞吐 ≈ 带宽/(D×N)，与 B 无关：64 路与 1 路吞吐之比",
         ),
         unit="ratio",
@@ -196,8 +194,8 @@ def _by_batch() -> Iterator[Claim]:
         article="handbook",
         section="6.4",
         text=Text(
-            "The largest batch within a TPOT of 50 ms is 50 ms / C, C being that of one: ours over "
-            "that",
+            "The largest batch within a TPOT of 50 ms is 50 ms / C, C being that of one: ours "
+            "over that",
             "TPOT 50ms 下最大批 = 50ms / C（C 为单请求 TPOT）：实际值与之比",
         ),
         unit="ratio",
@@ -248,8 +246,8 @@ def _regimes() -> Iterator[Claim]:
         return found
 
     varies = Text(
-        "Where throughput stops rising with the batch depends on model, card and lengths; overload "
-        "begins where requests wait for room.",
+        "Where throughput stops rising with the batch depends on model, card and lengths; "
+        "overload begins where requests wait for room.",
         "吞吐何时不再随批增长取决于模型、显卡与长度；请求开始等待空间即进入过载。",
     )
     for kind, english, chinese, last in (

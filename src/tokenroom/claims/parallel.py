@@ -74,8 +74,8 @@ def _claims() -> Iterator[Claim]:
         article="ledger",
         section="4.3",
         text=Text(
-            "With PP each stage keeps the whole KV cache: bytes of a token in a stage of two, over "
-            "all",
+            "With PP each stage keeps the whole KV cache: bytes of a token in a stage of two, "
+            "over all",
             "PP 时每个阶段都保留完整 KV：两级时单级每 token 字节与总量之比",
         ),
         unit="ratio",
@@ -115,8 +115,7 @@ def _claims() -> Iterator[Claim]:
         ),
         reason=Text(
             "Two: after the output projection of attention and after that of the feed-forward "
-            "block "
-            "(and one after the embedding).",
+            "block (and one after the embedding).",
             "两次：注意力输出投影之后与前馈层降维之后各一次（词嵌入之后另有一次）。",
         ),
         source="Megatron-LM (Shoeybi et al., 2019), section 3; vLLM 0.33 layers/linear.py "
@@ -141,8 +140,8 @@ def _claims() -> Iterator[Claim]:
             )
         ],
         reason=Text(
-            "Of eight cards it does, of two it takes a part of the step; with NVLink a fifth "
-            "of it.",
+            "Of eight cards it does, of two it takes a part of the step; with NVLink a fifth of "
+            "it.",
             "八卡时确实如此；两卡时只占一步的一部分；NVLink 下约占五分之一。",
         ),
         source=_MEASURED,

@@ -84,9 +84,8 @@ def _claims() -> Iterator[Claim]:
         article="ledger",
         section="5",
         text=Text(
-            "Short and long prompts are better served apart, over 10% better (four A100, a "
-            "tenth of "
-            "the prompts long; TTFT 1 s, TPOT 50 ms promised): factors",
+            "Short and long prompts are better served apart, over 10% better (four A100, a tenth "
+            "of the prompts long; TTFT 1 s, TPOT 50 ms promised): factors",
             "长短提示拆分部署更好，高出一截即 10% 以上（四张 A100，十分之一为长提示；要求 TTFT "
             "1 s、"
             "TPOT 50 ms）：倍数",
@@ -98,8 +97,8 @@ def _claims() -> Iterator[Claim]:
         reason=Text(
             "Short ones gain, long ones share fewer GPUs and lose; all together no more is served "
             "(docs/compare.md has intervals over ten draws, tokenroom pools the split that pays).",
-            "短请求受益，长请求可用的 GPU 变少而变慢，总吞吐并不增加"
-            "（docs/compare.md 给出十次抽样的区间，tokenroom pools 搜索划算的拆分）。",
+            "短请求受益，长请求可用的 GPU 变少而变慢，总吞吐并不增加（docs/compare.md 给出十次抽样"
+            "的区间，tokenroom pools 搜索划算的拆分）。",
         ),
         source="vLLM 0.33 v1/core/sched/scheduler.py, stepped in virtual time; one draw",
         simulated=True,
@@ -110,8 +109,7 @@ def _claims() -> Iterator[Claim]:
         section="3",
         text=Text(
             "What larger pages cost a full pool of its throughput, over pages of one token (64 "
-            "users, "
-            "SGLang, Llama-3-8B on an L4)",
+            "users, SGLang, Llama-3-8B on an L4)",
             "池满时较大的页相对单 token 页损失的吞吐（64 用户，SGLang，L4 上的 Llama-3-8B）",
         ),
         unit="share",

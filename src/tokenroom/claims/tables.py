@@ -184,9 +184,11 @@ def _concurrency() -> Iterator[Claim]:
                 article="handbook",
                 section="8.1",
                 text=Text(f"{label}: {english}", f"{label}：{chinese}"),
-                unit="bytes",
+                unit="gigabytes" if column == "weights" else "bytes",
                 printed=f"{figure:g} GB",
-                published=Span(figure * 1e9, figure * GIB),
+                published=exactly(figure * 1e9)
+                if column == "weights"
+                else Span(figure * 1e9, figure * GIB),
                 ours=partial(lambda ours, *row: ours(_row(*row)), ours, name, layout, cards),
                 reason=reason,
                 source="vLLM 0.33",
@@ -240,6 +242,7 @@ def _users() -> Iterator[Claim]:
         (LLAMA_405B, "405b-fp8", "fp8", (8, 16, 32, 64, 128)),
     )
     for name, key, layout, counts in columns:
+        label = f"{short(name)} {layout}" if layout else short(name)
         for users, count in zip((10, 50, 100, 500, 1000), counts, strict=True):
             gpu = "h100" if layout == "fp8" else A100
             if key.startswith("8b") and users == 10:
@@ -249,10 +252,8 @@ def _users() -> Iterator[Claim]:
                 article="handbook",
                 section="8.2",
                 text=Text(
-                    f"GPUs ({gpu}) for {users:,} users of {short(name)}"
-                    f"{f' {layout}' if layout else ''}, TPOT below 100 ms",
-                    f"{users:,} 并发用户所需 GPU（{gpu}），{short(name)}"
-                    f"{f' {layout}' if layout else ''}，TPOT < 100 ms",
+                    f"GPUs ({gpu}) for {users:,} users of {label}, TPOT below 100 ms",
+                    f"{users:,} 并发用户所需 GPU（{gpu}），{label}，TPOT < 100 ms",
                 ),
                 unit="count",
                 printed=f"{count}",
@@ -260,12 +261,10 @@ def _users() -> Iterator[Claim]:
                 ours=partial(_gpus, name, layout, gpu, users),
                 reason=Text(
                     "Users who wait for each answer without a pause; the fewest GPUs by exact "
-                    "memory "
-                    "and step time. The article counts KV eight times (GQA), and leaves out "
-                    "weights "
-                    "and prompts when it counts time.",
-                    "用户无停顿地等待每个回答；按精确显存与步时求最少 GPU。"
-                    "文章把 KV 多算 8 倍（GQA），计时又漏掉权重读取与提示计算。",
+                    "memory and step time. The article counts KV eight times (GQA), and leaves "
+                    "out weights and prompts when it counts time.",
+                    "用户无停顿地等待每个回答；按精确显存与步时求最少 GPU。文章把 KV 多算 8 倍（"
+                    "GQA），计时又漏掉权重读取与提示计算。",
                 ),
                 source="tokenroom plan, closed form (docs/plan.md)",
             )
@@ -337,9 +336,8 @@ def _deployments() -> Iterator[Claim]:
         article="handbook",
         section="9.3",
         text=Text(
-            "30 to 50% more than the weights are needed for KV: KV of 16 requests of 4,096 "
-            "tokens over "
-            "the weights",
+            "30 to 50% more than the weights are needed for KV: KV of 16 requests of 4,096 tokens "
+            "over the weights",
             "实际需要在参数之外 +30-50% 给 KV：16 个 4096 token 请求的 KV 与权重之比",
         ),
         unit="share",
@@ -432,15 +430,15 @@ _FEWEST: Final = {
         "40 GB of weights leave half of one card for KV.", "权重 40 GB，单卡仍有近一半用于 KV。"
     ),
     "405b-fp8": Text(
-        "About 406 GB of weights, 47 GiB a card of eight, which leaves above 15 GiB a card for KV; "
-        "let the objectives decide on more.",
+        "About 406 GB of weights, 47 GiB a card of eight, which leaves above 15 GiB a card for "
+        "KV; let the objectives decide on more.",
         "权重约 406 GB，8 卡每卡 47 GiB，仍有 15 GiB 以上用于 KV；是否加卡取决于目标。",
     ),
     "deepseek-v3": Text(
         "671 GB of weights (688 as stored, with scales and the MTP block): neither on 4 nor on 8 "
         "cards of 80 GB; every expert is resident.",
-        "权重 671 GB（含缩放因子与 MTP 层存储为 688 GB）：4 张或 8 张 80GB 卡都放不下；所有专家"
-        "常驻。",
+        "权重 671 GB（含缩放因子与 MTP 层存储为 688 GB）：4 张或 8 张 80GB 卡都放不下；所有专家常"
+        "驻。",
     ),
 }
 

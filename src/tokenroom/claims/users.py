@@ -67,9 +67,8 @@ def _simulated() -> Cases:
 
 def _claims() -> Iterator[Claim]:
     closed = Text(
-        "Users who wait send nothing: the system is closed, and throughput is slots over the "
-        "time a "
-        "request stays, not users over thinking time.",
+        "Users who wait send nothing: the system is closed, and throughput is slots over the time "
+        "a request stays, not users over thinking time.",
         "等待中的用户不会再发请求：这是闭环系统，吞吐等于槽位数除以请求驻留时间，而非用户数除以思考时间。",
     )
     setting_en = "1,000 users who think for 10 s, 8 x A100-80GB, Llama-3-70B (3,072 in, 1,024 out)"

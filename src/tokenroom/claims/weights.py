@@ -86,8 +86,8 @@ def _types() -> Iterator[Claim]:
 
 _REASONS: Final = {
     "7b": Text(
-        "A 7B model has 6.74 billion parameters; a 4-bit one has scales and a 16-bit embedding and "
-        "head.",
+        "A 7B model has 6.74 billion parameters; a 4-bit one has scales and a 16-bit embedding "
+        "and head.",
         "7B 模型实有 67.4 亿参数；4 位模型还有缩放因子以及 16 位的词嵌入和输出层。",
     ),
     "70b": Text("70.55 billion parameters.", "参数为 705.5 亿。"),
@@ -149,10 +149,11 @@ def _components() -> Iterator[Claim]:
             layers * width * 3 * width * 2,
             ("q_proj", "k_proj", "v_proj"),
             Text(
-                "Q is D x heads x head_dim; K and V are D x kv_heads x head_dim each. The factor 2 "
-                "counts a bias as another matrix; a bias is a vector, and Llama has none.",
+                "Q is D x heads x head_dim; K and V are D x kv_heads x head_dim each. The factor "
+                "2 counts a bias as another matrix; a bias is a vector, and Llama has none.",
                 "Q 为 D×heads×head_dim，K、V 各为 D×kv_heads×head_dim。因子 2 把偏置当成又一个"
-                "矩阵；偏置只是向量，且 Llama 没有偏置。",
+                "矩阵；"
+                "偏置只是向量，且 Llama 没有偏置。",
             ),
         ),
         (

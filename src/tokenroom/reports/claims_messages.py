@@ -47,18 +47,17 @@ CLAIMS_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "claims.reading": (
         "Verdicts follow from the figures: equal within what rounding to the printed digits "
-        "explains "
-        "(0.5%), close within 10%, corrected where nothing comes near, depends where some cases do "
-        "and others do not, added where the article prints no figure.",
+        "explains (0.5%), close within 10%, corrected where nothing comes near, depends where "
+        "some cases do and others do not, added where the article prints no figure. A GB of a "
+        "card's memory may be meant as 10^9 or as 2^30 bytes, and is read as either.",
         "结论由数字得出：一致（0.5% 以内，即四舍五入）、接近（10% 以内）、更正（均不接近）、视情况"
-        "（部分情形符合）、补充（原文没有数字）。",
+        "（部分情形符合）、补充（原文没有数字）。卡上显存的 GB 可能指 10^9 或 2^30 字节，两者皆"
+        "可。",
     ),
     "claims.generated": (
         "Written by `python scripts/write_claims.py` from `src/tokenroom/claims`: every figure "
-        "here "
-        "is computed, and `tokenroom claims` computes it anew.",
-        "由 `python scripts/write_claims.py` 根据 `src/tokenroom/claims` 生成：所有数字均为计算"
-        "所得，"
-        "`tokenroom claims` 会重新计算。",
+        "here is computed, and `tokenroom claims` computes it anew.",
+        "由 `python scripts/write_claims.py` 根据 `src/tokenroom/claims` 生成：所有数字均为计算所"
+        "得，`tokenroom claims` 会重新计算。",
     ),
 }
