@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from page_server import VLLM_PAGES, PageServer, PageText
+from page_server import VLLM_PAGES, PageServer, PageText, vllm_page
 
 from tokenroom.errors import WatchError
 from tokenroom.watching.addresses import parse_address
@@ -52,7 +52,10 @@ def test_old_vllm_tells_blocks_alone() -> None:
 def test_engines_side_by_side_are_counted() -> None:
     facts = recognised({"/metrics": text("vllm-0.8.5-dp2.txt")}).facts
     assert facts.settings["data_parallel_size"] == 2
-    assert facts.kv_pool_tokens == 16_000  # of one of them
+    assert facts.kv_pool_tokens is None  # that version's label says None
+    page = vllm_page(engine="0") + vllm_page(engine="1")
+    facts = recognised({"/metrics": page}).facts
+    assert (facts.kv_blocks, facts.kv_pool_tokens) == (50, 800)  # of one; the label is the sum
 
 
 INFO = {

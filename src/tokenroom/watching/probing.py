@@ -131,11 +131,20 @@ def _tensorrt(fetcher: Fetcher) -> Server:
 
 
 def _vllm(fetcher: Fetcher, page: Exposition | None) -> Facts:
-    """``/version``, ``/v1/models`` and the labels of ``cache_config_info`` (from 0.6)."""
-    told = () if page is None else [labels for labels, _ in page.of("vllm:cache_config_info")]
-    labels: Mapping[str, str] = told[0] if told else {}
+    """``/version``, ``/v1/models`` and the labels of ``cache_config_info`` (from 0.6).
+
+    Of several engines ``num_gpu_blocks`` is the sum (``v1/engine/core_client.py`` of 0.33), and they
+    are alike.
+    """
+    labels: Mapping[str, str] = {}
+    engines = 1
+    if page is not None:
+        labels = next((found for found, _ in page.of("vllm:cache_config_info")), {})
+        engines = len({of.get("engine") for of, _ in page.of("vllm:prompt_tokens_total")}) or 1
     model = _first_model(fetcher)
     blocks, tokens = _digits(labels.get("num_gpu_blocks")), _digits(labels.get("block_size"))
+    if blocks:
+        blocks //= engines
     pool = _digits(labels.get("kv_cache_size_tokens"))  # 2026; exact with several groups, too
     if pool is None and blocks and tokens:
         pool = blocks * tokens
@@ -154,7 +163,7 @@ def _vllm(fetcher: Fetcher, page: Exposition | None) -> Facts:
                 "kv_cache_dtype": labels.get("cache_dtype"),
                 "kv_cache_memory_bytes": _digits(labels.get("kv_cache_memory_bytes")),
                 "num_gpu_blocks_override": _digits(labels.get("num_gpu_blocks_override")),
-                "data_parallel_size": len(told) if len(told) > 1 else None,
+                "data_parallel_size": engines if engines > 1 else None,
             }
         ),
     )
