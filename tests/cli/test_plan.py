@@ -61,7 +61,10 @@ def test_files_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     assert [each["kind"] for each in manifest] == ["Deployment", "Service"]
     rows = list(csv.DictReader((tmp_path / "plan.csv").read_text().splitlines()))
     assert {row["state"] for row in rows} >= {"proposed"}
-    assert len(rows) == 3
+    layouts = [row for row in rows if not row["answer_servers"]]
+    assert len(layouts) == 3
+    (apart,) = (row for row in rows if row["answer_servers"])
+    assert (apart["state"], apart["reason"]) == ("rejected", "split")
     text = (tmp_path / "plan.md").read_text()
     assert "| Deployment | GPUs |" in text
     assert "```sh\nvllm serve" in text

@@ -61,7 +61,7 @@ class _PlanCommand(SectionedCommand):
         "GPUs": ("gpus_from", "have", "max_gpus", "prices", "budget", "gpu_file"),
         "Deployments": (
             *("engine", "weights", "kv", "offline", "hub_timeout", "revision"),
-            "assume_architecture",
+            *("assume_architecture", "disaggregate"),
         ),
         "Settings of the engine": (
             *("token_budgets", "max_num_seqs", "memory_shares", "prefix_caching"),
@@ -207,6 +207,12 @@ class _PlanCommand(SectionedCommand):
 @click.option(
     "--engine-defaults", "own_alone", is_flag=True, help="Leave these to the engine, unless given."
 )
+@click.option(
+    "--disaggregate/--no-disaggregate",
+    default=True,
+    show_default=True,
+    help="Also try vLLM's prompts and answers on servers of their own, where it may pay.",
+)
 @click.option("--top", type=POSITIVE, default=5, show_default=True, help="Plans to look for.")
 @click.option("--all", "list_all", is_flag=True, help="A line for each that is not proposed.")
 @click.option(
@@ -346,6 +352,7 @@ def _searches(models: tuple[str, ...], options: dict[str, Any], work: Work) -> I
             budget_usd_per_hour=options["budget"],
             wanted=options["top"],
             seed=options["seed"],
+            split_gpus=options["max_gpus"] if options["disaggregate"] else 0,
             executor=work.executor,
             workers=work.workers,
             verdicts=verdicts,

@@ -20,6 +20,26 @@ _COUNTS: Final = (1, 2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Prompts and answers apart: servers that compute prompts beside others that write answers.
+
+    Attributes:
+        prompt_servers: Servers of prompts.
+        prompt_tensor_parallel_size: Ranks of each of them.
+        answer_servers: Servers of answers, which are divided as the candidate says.
+    """
+
+    prompt_servers: int
+    prompt_tensor_parallel_size: int
+    answer_servers: int
+
+    @property
+    def prompt_gpus(self) -> int:
+        """GPUs of all servers of prompts."""
+        return self.prompt_servers * self.prompt_tensor_parallel_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """One replica as it may be deployed.
 
@@ -33,6 +53,8 @@ class Candidate:
         expert_parallel: Experts are divided by whole ones.
         kv: Type of the KV cache; None for what the engine takes by itself.
         tuning: Further settings of the engine.
+        split: Servers that compute prompts apart, beside those that the rest is of; None where each
+            server does both.
     """
 
     spec: ModelSpec
@@ -44,15 +66,36 @@ class Candidate:
     expert_parallel: bool = False
     kv: str | None = None
     tuning: Tuning = AS_IT_IS
+    split: Split | None = None
 
     @property
     def gpus(self) -> int:
         """GPUs of one replica."""
-        return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
+        own = self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
+        if self.split is None:
+            return own
+        return self.split.prompt_gpus + self.split.answer_servers * own
+
+    @property
+    def servers(self) -> int:
+        """Servers of one replica that write answers."""
+        return 1 if self.split is None else self.split.answer_servers
 
     @property
     def division(self) -> str:
-        """How the model is divided, as ``TP4 PP2``; empty on one GPU."""
+        """How the model is divided, as ``TP4 PP2``; empty on one GPU.
+
+        With prompts apart their servers come first, as ``1P TP4 + 2D TP2``.
+        """
+        if self.split is not None:
+            size = self.split.prompt_tensor_parallel_size
+            prompts = f"{self.split.prompt_servers}P" + (f" TP{size}" if size > 1 else "")
+            own = self._own_division
+            return f"{prompts} + {self.split.answer_servers}D" + (f" {own}" if own else "")
+        return self._own_division
+
+    @property
+    def _own_division(self) -> str:
         parts = (
             ("TP", self.tensor_parallel_size),
             ("PP", self.pipeline_parallel_size),

@@ -19,7 +19,7 @@ def front(proposals: Iterable[Proposal]) -> tuple[list[Proposal], list[Rejection
     kept: list[Proposal] = []
     beaten: list[Rejection] = []
     for proposal in ordered:
-        winner = next((other for other in kept if _beats(other, proposal)), None)
+        winner = next((other for other in kept if beats(other, proposal)), None)
         if winner is None:
             kept.append(proposal)
         else:
@@ -44,11 +44,17 @@ def _beaten(proposal: Proposal, winner: Proposal) -> Mapping[str, object]:
 
 
 def in_turns(proposals: Sequence[Proposal]) -> Iterator[Proposal]:
-    """The best of each kind of GPU, engine and layout in order of cost, then the second best."""
+    """The best of each kind of GPU, engine and layout in order of cost, then the second best.
+
+    Those with prompts and answers apart are of a kind of their own.
+    """
     kinds: dict[object, list[Proposal]] = {}
     for proposal in proposals:
         candidate = proposal.candidate
-        kind = (candidate.accelerator.key, candidate.engine, candidate.spec.name)
+        kind = (
+            *(candidate.accelerator.key, candidate.engine, candidate.spec.name),
+            candidate.split is None,
+        )
         kinds.setdefault(kind, []).append(proposal)
     for turn in range(max(map(len, kinds.values()), default=0)):
         yield from (found[turn] for found in kinds.values() if turn < len(found))
@@ -71,7 +77,8 @@ def _rank(proposal: Proposal) -> tuple[float, ...]:
     )
 
 
-def _beats(winner: Proposal, other: Proposal) -> bool:
+def beats(winner: Proposal, other: Proposal) -> bool:
+    """Whether one costs no more, answers no later and has no less room than another."""
     if winner.usd_per_hour is not None and other.usd_per_hour is not None:
         cheaper = winner.usd_per_hour <= other.usd_per_hour
     elif winner.candidate.accelerator.key == other.candidate.accelerator.key:

@@ -38,7 +38,7 @@ class Rejection:
         candidate: Which.
         reason: Why: ``"refused"``, ``"weights"``, ``"memory"``, ``"ttft"``, ``"tpot"``,
             ``"gpus"``, ``"budget"``, ``"unpriced"``, ``"replicas"``,
-            ``"dominated"`` or ``"simulation"``.
+            ``"dominated"``, ``"simulation"`` or ``"split"``.
         details: Figures of the reason, or what works them out when they are asked for.
         nearest: How far it is from being proposed, to compare with others of the same reason:
             the factor by which it misses, or infinity where nothing measures it.
@@ -93,19 +93,16 @@ class Proposal:
 
     @cached_property
     def most(self) -> ServingSpeed:
-        """The largest load of one replica that keeps the objectives on average."""
-        demand = self.demand
-        return speed_of(
-            fit_of(self.candidate, demand),
-            input_tokens=demand.input_tokens,
-            output_tokens=demand.output_tokens,
-            concurrency=self.tuned.clients,
-        )
+        """The largest load of one replica that keeps the objectives on average.
+
+        With prompts apart it is of one server of answers, as is ``point``.
+        """
+        return self.tuned.speed(self.demand, self.tuned.clients)
 
     @cached_property
     def point(self) -> ServingSpeed:
         """One replica at its share of the demand."""
-        return self.most.at(self.clients)
+        return self.tuned.speed(self.demand, self.clients)
 
     @property
     def fit(self) -> FitResult:
@@ -121,7 +118,8 @@ class Proposal:
     @property
     def output_tokens_per_second(self) -> float:
         """Of all replicas, at the demand."""
-        return self.point.output_tokens_per_second.value * self.replicas
+        servers = self.replicas * self.candidate.servers
+        return self.point.output_tokens_per_second.value * servers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,16 @@ as all do, their speed depends on the layout, the token budget and the drafts al
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tokenroom.fitting import FitResult
 from tokenroom.objectives import largest_that
 from tokenroom.performance.load import Load, speed_by
 from tokenroom.performance.quick_steps import QuickSteps
+from tokenroom.planning.candidates import Candidate
 from tokenroom.planning.demand import Demand
+from tokenroom.planning.layout_memory import fit_of
+from tokenroom.serving_speed import ServingSpeed, speed_of
 from tokenroom.serving_terms import replica_of, terms_of
 
 
@@ -28,6 +31,26 @@ class Means(NamedTuple):
     ttft_seconds: float
     tpot_seconds: float
     requests_per_second: float
+
+
+class Curve(Protocol):
+    """Speed of one replica by clients."""
+
+    def at(self, clients: int) -> Means:
+        """What so many clients see."""
+        ...
+
+    def served(self, clients: int) -> float:
+        """The part of the demand that they make."""
+        ...
+
+    def fewest(self, share: float, most: int) -> int:
+        """The fewest clients, ``most`` at most, by whom so much of the demand is served."""
+        ...
+
+    def speed(self, candidate: Candidate, demand: Demand, clients: int) -> ServingSpeed:
+        """All that is known of how fast it is."""
+        ...
 
 
 class LoadCurve:
@@ -134,3 +157,12 @@ class LoadCurve:
     def fewest(self, share: float, most: int) -> int:
         """The fewest clients, ``most`` at most, by whom so much of the demand is served."""
         return largest_that(most - 1, lambda clients: self.served(clients) < share) + 1
+
+    def speed(self, candidate: Candidate, demand: Demand, clients: int) -> ServingSpeed:
+        """All that is known of how fast it is, with the candidate's own room."""
+        return speed_of(
+            fit_of(candidate, demand),
+            input_tokens=demand.input_tokens,
+            output_tokens=demand.output_tokens,
+            concurrency=clients,
+        )

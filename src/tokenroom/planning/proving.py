@@ -63,16 +63,20 @@ Proven: TypeAlias = Proof | Rejection
 def proven(case: Case) -> Proven:
     """Simulate a proposal, with more replicas until it holds or is not worth more."""
     proposal = case.proposal
-    last: Verification | None = None
-    for _ in range(_TRIES):
+    # of prompts and answers apart, other divisions are tried before more replicas
+    tries = _TRIES if proposal.candidate.split is None else 1
+    while True:
         try:
-            last = verified(proposal, case.demand, seed=case.seed)
+            found = verified(proposal, case.demand, seed=case.seed)
         except DeploymentError as error:
             return Rejection(
                 candidate=proposal.candidate, reason="refused", details={"text": str(error)}
             )
-        if last.kept:
-            return Proof(proposal, last)
+        if found.kept:
+            return Proof(proposal, found)
+        tries -= 1
+        if not tries:
+            return _failed(proposal, found, case.demand)
         following = proposed(
             proposal.tuned,
             case.demand,
@@ -82,8 +86,6 @@ def proven(case: Case) -> Proven:
         if isinstance(following, Rejection):
             return following
         proposal = following
-    assert last is not None
-    return _failed(proposal, last, case.demand)
 
 
 def _failed(proposal: Proposal, found: Verification, demand: Demand) -> Rejection:

@@ -15,6 +15,7 @@ from tokenroom.planning.demand import Demand
 from tokenroom.planning.front import front, in_turns
 from tokenroom.planning.judging import Bounds, Proposal, Rejection, judged_layout
 from tokenroom.planning.proving import Case, Proven, Prover
+from tokenroom.planning.split_judging import splits_of
 from tokenroom.planning.tuned import Counts, Verdicts
 from tokenroom.planning.tuning import DEFAULTS_ALONE, TuningSpace, space_of
 from tokenroom.planning.verification import Verification
@@ -87,6 +88,7 @@ class Search:
         budget_usd_per_hour: The most that all GPUs may cost; None for any sum.
         wanted: How many plans are looked for.
         seed: Of the simulations.
+        split_gpus: GPUs of a replica with prompts and answers apart, at most; 0 for none.
         executor: What simulates; this process when None. The answer does not depend on it.
         workers: How many simulations the executor works on at once.
         verdicts: What is known of layouts, which is added to.
@@ -106,6 +108,7 @@ class Search:
         budget_usd_per_hour: float | None = None,
         wanted: int = 5,
         seed: int = 0,
+        split_gpus: int = 0,
         executor: Executor | None = None,
         workers: int = 1,
         verdicts: Verdicts | None = None,
@@ -125,6 +128,8 @@ class Search:
         self._budget = budget_usd_per_hour
         self._wanted = wanted
         self._seed = seed
+        self._split_gpus = split_gpus
+        self._ladders: dict[object, list[Proposal]] = {}
         self._judged = 0
         self._counts = Counts()
         self._proposals: list[Proposal] = []
@@ -150,7 +155,7 @@ class Search:
             self._proposals += found.proposals
             if found.rejection is not None:
                 self._rejections.append(found.rejection)
-        while len(self._options) < self._wanted and (upcoming := self._upcoming()):
+        while upcoming := self._wanting():
             yield Progress("verify", len(self._options), self._wanted, upcoming[0].candidate)
             self._prover.ahead(map(self._case, upcoming))
             self._settle(upcoming[0], self._prover.result(self._case(upcoming[0])))
@@ -189,6 +194,54 @@ class Search:
         kept, _ = front(self._proposals)
         return [each for each in in_turns(kept) if each not in self._verified]
 
+    def _wanting(self) -> list[Proposal]:
+        """What is still to be simulated: what pays beside a plan that was found is, in any case."""
+        upcoming = self._upcoming()
+        if len(self._options) >= self._wanted:
+            return [each for each in upcoming if each.candidate.split is not None]
+        if not upcoming and self._split_others():
+            return self._upcoming()
+        return upcoming
+
+    def _split_others(self) -> bool:
+        """Where nothing is left to simulate: split what comes nearest without holding."""
+        missing = [
+            each for each in self._rejections if each.reason in ("ttft", "tpot", "simulation")
+        ]
+        for rejection in sorted(missing, key=lambda each: each.nearest):
+            if self._split(rejection.candidate):
+                return True
+        return False
+
+    def _split(self, like: Candidate) -> bool:
+        """Try, once for each kind, to serve prompts and answers apart; whether it may pay."""
+        kind = _kind(like)
+        if kind in self._ladders or not self._split_gpus:
+            return False
+        found = splits_of(
+            like,
+            self._demand,
+            self._bounds(like),
+            most_gpus=self._split_gpus,
+            others=self._holding(kind),
+        )
+        self._ladders[kind] = []
+        if isinstance(found, list):
+            self._ladders[kind] = found[1:]
+            self._proposals.append(found[0])
+            return True
+        if found is not None:
+            self._rejections.append(found)
+        return False
+
+    def _holding(self, kind: object) -> list[Proposal]:
+        """Proposals of a kind that hold, of servers that do both."""
+        return [
+            each
+            for each in self._verified
+            if each.candidate.split is None and _kind(each.candidate) == kind
+        ]
+
     def _bounds(self, candidate: Candidate) -> Bounds:
         key = candidate.accelerator.key
         return Bounds(
@@ -207,9 +260,20 @@ class Search:
 
     def _settle(self, proposal: Proposal, found: Proven) -> None:
         """Put what became of a proposal in its place."""
+        candidate = proposal.candidate
         if isinstance(found, Rejection):
             self._proposals.remove(proposal)
             self._rejections.append(found)
+            ladder = self._ladders.get(_kind(candidate))
+            if candidate.split is not None and ladder:
+                self._proposals.append(ladder.pop(0))
             return
         self._proposals[self._proposals.index(proposal)] = found.proposal
         self._verified[found.proposal] = found.verification
+        if candidate.split is None:
+            self._split(candidate)
+
+
+def _kind(candidate: Candidate) -> object:
+    """What deployments that are compared have in common."""
+    return candidate.spec.name, candidate.accelerator.key, candidate.engine, candidate.kv

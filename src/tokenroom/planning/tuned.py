@@ -19,9 +19,9 @@ from tokenroom.errors import TokenroomError
 from tokenroom.planning.candidates import Candidate
 from tokenroom.planning.demand import Demand
 from tokenroom.planning.layout_memory import LayoutMemory, no_tuning_helps
-from tokenroom.planning.load_curve import LoadCurve, Means
+from tokenroom.planning.load_curve import Curve, LoadCurve, Means
 from tokenroom.planning.tuning import Draft, Tuning, TuningSpace
-from tokenroom.serving_speed import MAX_CONCURRENCY
+from tokenroom.serving_speed import MAX_CONCURRENCY, ServingSpeed
 
 _ALIKE: Final = 0.01
 """Loads that differ by less count as one: the engine's own setting is then kept."""
@@ -58,7 +58,15 @@ class Tuned:
     candidate: Candidate
     clients: int
     served: float
-    curve: LoadCurve
+    curve: Curve
+
+    def speed(self, demand: Demand, clients: int) -> ServingSpeed:
+        """What so many clients of one replica see.
+
+        Raises:
+            TokenroomError: The engine refuses the candidate, or its speed is not modelled.
+        """
+        return self.curve.speed(self.candidate, demand, clients)
 
     def replicas_for(self, demand: Demand, least: int = 1) -> int:
         """As many as the demand needs, at least ``least``."""

@@ -10,11 +10,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tokenroom.fitting import FitResult
 from tokenroom.planning.demand import BURST_SHARE, Demand
 from tokenroom.planning.judging import Proposal
+from tokenroom.planning.splits import split_run
 from tokenroom.serving.arrivals import Arrivals, OpenLoop
 from tokenroom.serving.distribution import Distribution, distribution
 from tokenroom.serving.pool import pool_of
@@ -26,6 +27,9 @@ from tokenroom.serving.step_table import StepTable
 from tokenroom.serving.workloads import arrivals, distributions
 from tokenroom.serving.workloads.conversations import Talk
 from tokenroom.serving.workloads.synthetic import SyntheticWorkload
+
+if TYPE_CHECKING:
+    from tokenroom.serving.run import Run
 
 _LEAST_REQUESTS: Final = 400
 _MOST_REQUESTS: Final = 4000
@@ -98,7 +102,11 @@ def verified(proposal: Proposal, demand: Demand, *, seed: int = 0) -> Verificati
             return drawn(demand, load, count, seed)
         return OpenLoop(replayed(demand.requests, proposal.replicas))
 
-    served = _served(proposal.fit, coming, count, waits_for_answers=demand.users is not None)
+    waits = demand.users is not None
+    if proposal.candidate.split is None:
+        served = _served(proposal.fit, coming, count, waits_for_answers=waits)
+    else:
+        served = _stepped(split_run(proposal.candidate, demand), coming(), waits)
     records = served.records
     seen = records if demand.requests is not None else _steady(records, users)
     ttft = distribution((record.ttft_seconds, 1) for record in seen)
@@ -159,15 +167,20 @@ def _served(
             )
     from tokenroom.serving.run import Run  # with fleets and routers, which few plans need
 
-    run = Run([pool], compiled=count > _COMPILED_FROM)
-    records = list(run.serve(coming(), waits_for_answers=waits_for_answers))
-    metrics = run.outcome().metrics
+    return _stepped(Run([pool], compiled=count > _COMPILED_FROM), coming(), waits_for_answers)
+
+
+def _stepped(run: Run, coming: Arrivals, waits_for_answers: bool) -> _Served:
+    """Serve a workload step by step, or by the compiled engine."""
+    records = list(run.serve(coming, waits_for_answers=waits_for_answers))
+    outcome = run.outcome()
+    metrics = outcome.metrics
     return _Served(
         records,
         metrics.max_running,
         metrics.mean_waiting,
         metrics.max_waiting,
-        metrics.max_used_blocks / usable,
+        metrics.max_used_blocks / outcome.engine.usable_blocks,
         metrics.preemptions,
     )
 
@@ -183,9 +196,8 @@ def requests_of(proposal: Proposal, demand: Demand, load: float) -> int:
 
     Where requests come in bursts there are as many as come from the first to the fourth of them.
     """
-    point = proposal.point
-    wanted = max(_LEAST_REQUESTS, min(_MOST_REQUESTS, _TURNS * point.concurrency))
-    count = max(_FEWEST, min(wanted, _MOST_TOKENS // point.load.output_tokens))
+    wanted = max(_LEAST_REQUESTS, min(_MOST_REQUESTS, _TURNS * proposal.clients))
+    count = max(_FEWEST, min(wanted, _MOST_TOKENS // demand.output_tokens))
     if demand.burst > 1:
         count = max(count, math.ceil(_BURSTS * _BURST_EVERY_SECONDS * load))
     return count

@@ -19,6 +19,7 @@ COLUMNS: Final = (
     *("pipeline_parallel_size", "data_parallel_size", "expert_parallel", "kv_cache_dtype"),
     *("max_num_batched_tokens", "max_num_seqs", "memory_share", "prefix_caching"),
     *("kv_offload_bytes", "max_model_len", "draft"),
+    *("prompt_servers", "prompt_tensor_parallel_size", "answer_servers"),
     *("gpus_per_replica", "replicas", "gpus", "usd_per_hour"),
     *("headroom", "mean_ttft_seconds", "mean_tpot_seconds", "ttft_seconds", "tpot_seconds"),
     *("output_tokens_per_second", "limiter", "reason", "text"),
@@ -48,6 +49,7 @@ def _rows(plan: Plan, language: Language) -> Iterator[dict[str, Any]]:
         simulated = found["simulated"]
         yield {
             **found,
+            **(found["split"] or {}),
             "state": "proposed",
             "draft": _draft(found),
             "ttft_seconds": simulated["ttft"][statistic],
@@ -55,7 +57,7 @@ def _rows(plan: Plan, language: Language) -> Iterator[dict[str, Any]]:
         }
     for state in ("untried", "rejected"):
         for found in answer[state]:
-            yield {**found, "state": state, "draft": _draft(found)}
+            yield {**found, **(found["split"] or {}), "state": state, "draft": _draft(found)}
 
 
 def _draft(candidate: dict[str, Any]) -> str:

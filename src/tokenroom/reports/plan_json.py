@@ -11,14 +11,13 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any, Final
 
-from tokenroom.engines.artefacts import container
 from tokenroom.planning.candidates import Candidate
 from tokenroom.planning.demand import Demand
 from tokenroom.planning.judging import Proposal, Rejection
 from tokenroom.planning.quality import quality_notes
 from tokenroom.planning.search import Option, Plan
 from tokenroom.reports.messages import Language
-from tokenroom.reports.plan_files import stem_of
+from tokenroom.reports.plan_files import container_of, start_text
 from tokenroom.reports.plan_text import deployment_text, option_lines, quality_text, reason_text
 
 SCHEMA_VERSION: Final = "1.1"
@@ -85,6 +84,7 @@ def _candidate(candidate: Candidate, language: Language, replicas: int = 1) -> d
         "max_model_len": tuning.max_model_len,
         "draft": None if tuning.draft is None else asdict(tuning.draft),
         "quality": [quality_text(note, language) for note in quality_notes(candidate)],
+        "split": None if candidate.split is None else asdict(candidate.split),
         "gpus_per_replica": candidate.gpus,
     }
 
@@ -111,12 +111,7 @@ def _proposal(proposal: Proposal, language: Language) -> dict[str, Any]:
 
 def _option(option: Option, number: int, demand: Demand, language: Language) -> dict[str, Any]:
     proposal, seen = option.proposal, option.verification
-    launch = proposal.fit.launch
-    wrapped = (
-        None
-        if launch is None
-        else container(proposal.fit.deployment, launch, label=stem_of(option, number))
-    )
+    wrapped = container_of(option, number)
     return {
         **_proposal(proposal, language),
         "simulated": {
@@ -131,7 +126,7 @@ def _option(option: Option, number: int, demand: Demand, language: Language) -> 
         },
         "remarks": list(option_lines(option, demand, language)),
         "launch": {
-            "command": None if launch is None else launch.shell_text,
+            "command": start_text(proposal),
             "docker": None if wrapped is None else wrapped.docker_text,
             "kubernetes": None if wrapped is None else wrapped.kubernetes_text(proposal.replicas),
         },

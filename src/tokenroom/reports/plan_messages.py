@@ -115,6 +115,20 @@ PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "每个副本每秒处理 {load} 个请求：平均运行 {running} 个，最多 {most}；"
         "{tokens} 个 token 的 KV 池最多用到 {used}。",
     ),
+    "plan.share.split": (
+        "Prompts: {prompts}, answers: {answers}, on one host. Each replica serves {load}: "
+        "{running} requests in flight on average, {most} on a server at most; the KV pool of a "
+        "server of answers holds {tokens} tokens, and no pool is more than {used} full.",
+        "同一主机上：提示（prefill）{prompts}，回答（decode）{answers}。每个副本服务 {load}："
+        "平均有 {running} 个请求在途，单个服务器最多运行 {most} 个；回答服务器的 KV 池可放 "
+        "{tokens} 个 token，各池最多用到 {used}。",
+    ),
+    "plan.servers": ("{count} x {each}", "{count} x {each}"),
+    "plan.reason.split": (
+        "prompts and answers on servers of their own would take {gpus} GPUs, and {by} takes "
+        "{by_gpus}: disaggregating does not pay here",
+        "提示与回答分开部署需要 {gpus} 块 GPU，而 {by} 只需 {by_gpus} 块：此处分离部署并不划算",
+    ),
     "plan.limited": (
         "A token takes {tpot} in the mean, {share} of it {limiter}.",
         "平均每个 token 用时 {tpot}，其中 {share} 为{limiter}。",

@@ -15,6 +15,7 @@ from tokenroom.planning.tuning_words import draft_text
 from tokenroom.planning.verification import statistic_of
 from tokenroom.reports.console import Paragraph, print_trimmed
 from tokenroom.reports.messages import Language, message, refusal_text
+from tokenroom.reports.plan_files import start_text
 from tokenroom.reports.speed_text import limiter_text
 from tokenroom.units import format_figure, format_gib, format_seconds
 
@@ -195,6 +196,13 @@ def reason_text(rejection: Rejection, demand: Demand, language: Language) -> str
                 key += ".communication"
                 values["share"] = f"{share:.0%}"
                 values["link"] = rejection.candidate.accelerator.link
+        case "split":
+            winner = values["by"]
+            assert isinstance(winner, Proposal)
+            values |= {
+                "by": deployment_text(winner.candidate, language, winner.replicas),
+                "by_gpus": winner.gpus,
+            }
         case "simulation":
             values |= {
                 "name": str(values["objective"]).upper(),
@@ -280,10 +288,10 @@ def _print_first(out: Console, plan: Plan, language: Language) -> None:
     out.print(Paragraph(message(key, language, deployment=name), style="bold"))
     for line in option_lines(option, plan.demand, language):
         out.print(Paragraph(line, first="  ", rest="    "))
-    launch = proposal.fit.launch
-    if launch is not None:
+    text = start_text(proposal)
+    if text is not None:
         out.print(Paragraph(message("plan.start", language), first="  "))
-        for line in launch.shell_text.splitlines():
+        for line in text.splitlines():
             out.print(f"    {line}", soft_wrap=True)
     out.print()
 
@@ -291,16 +299,29 @@ def _print_first(out: Console, plan: Plan, language: Language) -> None:
 def option_lines(option: Option, demand: Demand, language: Language) -> Iterator[str]:
     """What one replica of a plan does, in sentences."""
     proposal, seen = option.proposal, option.verification
-    load = int(seen.load) if demand.users is not None else format_figure(seen.load)
-    yield message(
-        "plan.share.users" if demand.users is not None else "plan.share.rate",
-        language,
-        load=load,
-        running=format_figure(seen.running),
-        most=seen.max_running,
-        tokens=proposal.fit.plan.kv_pool_tokens,
-        used=f"{seen.max_pool_share:.0%}",
-    )
+    figures = {
+        "running": format_figure(seen.running),
+        "most": seen.max_running,
+        "tokens": proposal.fit.plan.kv_pool_tokens,
+        "used": f"{seen.max_pool_share:.0%}",
+    }
+    split = proposal.candidate.split
+    if split is not None:
+        load = served_text(demand, seen.load, language)
+        counts = {"prompts": split.prompt_servers, "answers": split.answer_servers}
+        sizes = {
+            "prompts": split.prompt_tensor_parallel_size,
+            "answers": proposal.candidate.tensor_parallel_size,
+        }
+        servers = {
+            name: message("plan.servers", language, count=count, each=f"TP{sizes[name]}")
+            for name, count in counts.items()
+        }
+        yield message("plan.share.split", language, load=load, **servers, **figures)
+    elif demand.users is not None:
+        yield message("plan.share.users", language, load=int(seen.load), **figures)
+    else:
+        yield message("plan.share.rate", language, load=format_figure(seen.load), **figures)
     shares = proposal.point.tpot_shares
     limiter = proposal.point.tpot_limiter
     yield message(

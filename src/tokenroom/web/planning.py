@@ -114,6 +114,7 @@ def _search(question: PlanQuestion, find: ModelFinder) -> tuple[list[Candidate],
         budget_usd_per_hour=question.budget,
         wanted=question.top,
         seed=question.seed,
+        split_gpus=question.max_gpus if question.disaggregate else 0,
     )
 
 
@@ -127,6 +128,8 @@ def _plan_answer(plan: Plan, question: PlanQuestion) -> dict[str, Any]:
     answer = plan_json(plan, language)
     prompt, output = (written(str(length)) for length in (question.input, question.output))
     for option, told in zip(plan.options, answer["plans"], strict=True):
+        if option.proposal.candidate.split is not None:
+            continue  # the load of several servers, of which /v1/simulate takes one
         told["simulated"]["workload"] = described(
             option.proposal, plan.demand, prompt=prompt, output=output, seed=question.seed
         )

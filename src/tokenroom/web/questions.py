@@ -375,6 +375,9 @@ class PlanQuestion(_Question):
         default_factory=lambda: TuningQuestion.model_validate({}),
         description="Settings of the engine to choose from.",
     )
+    disaggregate: bool = Field(
+        True, description="Also prompts and answers on servers of their own, where it may pay."
+    )
     top: Annotated[int, Field(ge=1, le=10, strict=True)] = Field(5, description="Plans wanted.")
     seed: Annotated[int, Field(ge=0, le=2**63, strict=True)] = Field(
         0, description="Of the simulations."
