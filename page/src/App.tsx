@@ -12,6 +12,7 @@ import { download, fileName, markdown, png, svgText } from "./exporting";
 import { Figures } from "./Figures";
 import { gib, languageOf, parameters, tokens, whole } from "./format";
 import { MemoryBar } from "./MemoryBar";
+import { ClaimsPanel } from "./lookup/ClaimsPanel";
 import { RecipePanel } from "./lookup/RecipePanel";
 import { TablesPanel } from "./lookup/TablesPanel";
 import { Menu } from "./Menu";
@@ -340,6 +341,7 @@ export function App({ first }: { first: Question }) {
               )}
               {question.tab === "plan" && <PlanPanel question={question} say={say} planning={planning} options={options} wantLists={wantLists} onChange={change} onOpen={open} />}
               {question.tab === "tables" && <TablesPanel question={question} say={say} options={options} wantLists={wantLists} onChange={change} />}
+              {question.tab === "claims" && <ClaimsPanel question={question} say={say} onChange={change} />}
               {question.tab === "doctor" && <DoctorPanel question={question} say={say} doctor={doctor} options={options} wantLists={wantLists} onOpen={open} />}
             </Tabs>
           )}

@@ -87,6 +87,7 @@ const WORDS = {
   tab_accuracy: ["Accuracy", "准确度"],
   tab_plan: ["Plan", "方案"],
   tab_tables: ["Tables", "速查表"],
+  tab_claims: ["Claims", "说法对照"],
   tab_doctor: ["Doctor", "诊断"],
   growthBy: ["Grow", "自变量"],
   byConcurrency: ["requests at once", "并发请求"],

@@ -67,6 +67,22 @@ const WORDS = {
   csv: ["CSV", "CSV"],
   json: ["JSON", "JSON"],
   markdown: ["Markdown", "Markdown"],
+  claimsLead: [
+    "Every figure of two articles on GPU memory for serving, beside the one that is computed here.",
+    "两篇显存文章中的每个数字，与此处的计算结果对照。",
+  ],
+  article: ["Article", "文章"],
+  bothArticles: ["both", "两篇"],
+  searchClaims: ["Search", "搜索"],
+  claimsShown: ["claims", "条"],
+  claim: ["Claim", "说法"],
+  published: ["Published", "原文"],
+  here: ["Here", "此处"],
+  verdict: ["Verdict", "结论"],
+  why: ["Why, and source", "原因与来源"],
+  recorded: ["of when the package was written;", "为打包时的结果；"],
+  simulateAnew: ["simulate anew", "重新模拟"],
+  simulatedNow: ["simulated just now", "刚刚模拟"],
   noneServes: ["–: no replica of up to 8 of these GPUs starts and keeps the promises.", "–：8 张以内的该 GPU 组成的副本均无法启动或满足承诺。"],
 } as const satisfies Record<string, readonly [string, string]>;
 
