@@ -8,11 +8,17 @@ from typing import Any
 import pytest
 
 from tokenroom.cli.watched_servers import described_by, watched
-from tokenroom.errors import WatchError
+from tokenroom.errors import CommandLineError, WatchError
 from tokenroom.watching.gpus import GpuReader
 from tokenroom.watching.observation import Facts, Gpu, GpuProcess, Planned
 
-FACTS = Facts(engine="vllm", version="0.32.0", model="Llama-3.1-8B-Instruct", max_model_len=8192)
+FACTS = Facts(
+    engine="vllm",
+    version="0.32.0",
+    model="Llama-3.1-8B-Instruct",
+    max_model_len=8192,
+    settings={"gpu_memory_utilization": 0.9, "kv_cache_dtype": "auto", "block_size": 16},
+)
 GIB = 2**30
 H100 = Gpu(
     index="0",
@@ -63,3 +69,21 @@ def test_gpus_that_are_not_known_are_to_be_named(
 ) -> None:
     with pytest.raises(WatchError, match="--gpu"):
         planned(monkeypatch, *gpus)
+
+
+def test_options_say_what_a_server_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = planned(monkeypatch, H100)
+    half = planned(monkeypatch, H100, tp=2, weights="fp8", max_num_batched_tokens=2048)
+    assert half.gpus == 2
+    assert half.weights_bytes < 0.3 * whole.weights_bytes
+    assert half.activation_bytes < whole.activation_bytes
+    assert half.assumed == ("max_num_seqs",)
+    assert planned(monkeypatch, H100, util=0.5).peak_bytes < 0.6 * whole.peak_bytes
+    assert planned(monkeypatch, H100, context=4096).max_model_len == 4096
+    assert planned(monkeypatch, H100, assignments=("max_num_seqs=7",)).max_num_seqs == 7
+
+
+@pytest.mark.parametrize("name", ["engine", "service"])
+def test_options_of_a_description_want_one(name: str) -> None:
+    with pytest.raises(CommandLineError, match=f"--{name} is part of a description"):
+        watched((":1",), (), described_by(None, offline=True) | {name: "vllm"})

@@ -74,10 +74,9 @@ def question(words: tuple[str, ...], options: dict[str, Any], *, verb: str) -> Q
         gpus = parsed.gpus
     if options["gpu"] is not None:
         gpus = named_count(options["gpu"], options["gpus"]) or gpus
-    extra = {setting: options.get(name) for name, setting in _SETTINGS.items()}
-    extra["lengths"] = _lengths(options.get("lengths"))
-    given = {name: value for name, value in extra.items() if value is not None}
-    given |= _assigned(options["assignments"], verb)
+    given = engine_settings(options, verb)
+    if (lengths := _lengths(options.get("lengths"))) is not None:
+        given["lengths"] = lengths
     spec = named_model(model, options)
     notes = parsed.notes if parsed is not None else ()
     if parsed is not None:
@@ -102,6 +101,17 @@ def question(words: tuple[str, ...], options: dict[str, Any], *, verb: str) -> Q
             **given,
         },
     )
+
+
+def engine_settings(options: dict[str, Any], verb: str) -> dict[str, Any]:
+    """Settings of the engine that the options give, beside those of the command itself.
+
+    Raises:
+        CommandLineError: ``--set`` cannot be read.
+    """
+    told = {setting: options.get(name) for name, setting in _SETTINGS.items()}
+    given = {name: value for name, value in told.items() if value is not None}
+    return given | _assigned(options["assignments"], verb)
 
 
 def _replaced(options: dict[str, Any], parsed: ParsedCommand) -> Iterator[str]:

@@ -76,22 +76,19 @@ class _Command(SectionedCommand):
     "--interval",
     type=_INTERVAL,
     default=2.0,
-    show_default="2s",
-    help="How often to look.",
+    help="How often to look; 2s by default.",
 )
 @click.option(
     "--window",
     type=_WINDOW,
     default=30.0,
-    show_default="30s",
-    help="Latencies and hit rates are of so long.",
+    help="Latencies and hit rates are of so long; 30s by default.",
 )
 @click.option(
     "--timeout",
     type=_INTERVAL,
     default=5.0,
-    show_default="5s",
-    help="Longest to wait for a page.",
+    help="Longest to wait for a page; 5s by default.",
 )
 @click.option("--duration", type=SECONDS, help="Stop after it; watch until Ctrl-C by default.")
 @click.option("--once", is_flag=True, help="Look once; exit code 1 where a server is down.")
@@ -106,8 +103,7 @@ class _Command(SectionedCommand):
     "--leak-window",
     type=Quantity("TIME", partial(_parse_span, least=60.0)),
     default=600.0,
-    show_default="10m",
-    help="How long memory must grow to be called a leak.",
+    help="How long memory must grow to be called a leak; 10m by default.",
 )
 @click.option(
     "--gpus-of-this-machine/--no-gpus", "gpus_watched", default=True, help="Watch GPUs by NVML."

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenroom.cli.deployment_options import SECTIONS
-from tokenroom.cli.question import named_model, question
+from tokenroom.cli.question import engine_settings, named_model, question
 from tokenroom.errors import CommandLineError, HardwareError, WatchError, shown
 
 if TYPE_CHECKING:
     from tokenroom.fitting import FitResult
     from tokenroom.watching.planned import Hardware, Prediction
     from tokenroom.watching.watcher import Watched
+
+_SHORTHAND: Final = ("tp", "pp", "dp", "ep", "context", "kv", "util", "weights")
+"""Options that are arguments of :func:`tokenroom.fitting.fit` by the same name."""
 
 
 def watched(
@@ -72,7 +75,15 @@ def _described(text: str, options: dict[str, Any]) -> FitResult:
 def _told(options: dict[str, Any]) -> Prediction:
     from tokenroom.watching.planned import told
 
-    return told(_hardware(options), lambda name: named_model(name, options))
+    for name in ("engine", "service", "used"):
+        if options.get(name):
+            raise CommandLineError(
+                f"--{name} is part of a description, and none is given; give what was started "
+                f"with --as"
+            )
+    given = {name: options[name] for name in _SHORTHAND if options.get(name) is not None}
+    given |= engine_settings(options, "watch")
+    return told(_hardware(options), lambda name: named_model(name, options), given)
 
 
 def _hardware(options: dict[str, Any]) -> Callable[[], Hardware]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tokenroom.models.spec import ModelSpec
 
 _ENGINES: Final = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")
+_UNTOLD: Final = ("max_num_batched_tokens", "max_num_seqs")
+"""What vLLM's pages do not tell, and its pool depends on."""
 _UNVERSIONED: Final = ("llama.cpp", "torch")
 _ARGUMENTS: Final = {
     # settings that servers tell: arguments of tokenroom.fitting.fit
@@ -23,6 +25,9 @@ _ARGUMENTS: Final = {
     "dp_size": "dp",
     "data_parallel_size": "dp",
     "context_length": "context",
+    "gpu_memory_utilization": "util",
+    "mem_fraction_static": "util",
+    "kv_cache_dtype": "kv",
 }
 
 
@@ -94,13 +99,19 @@ class Hardware:
     counted: bool = False
 
 
-def told(hardware: Callable[[], Hardware], find_model: Callable[[str], ModelSpec]) -> Prediction:
+def told(
+    hardware: Callable[[], Hardware],
+    find_model: Callable[[str], ModelSpec],
+    given: Mapping[str, Any] | None = None,
+) -> Prediction:
     """The prediction by what a server tells of its own start.
 
     Args:
         hardware: Finds what it runs on; raises a TokenroomError where nobody says.
         find_model: Finds a model by its name.
+        given: What somebody says beside, as :func:`tokenroom.fitting.fit` takes it.
     """
+    known = dict(given or {})
 
     def ask(facts: Facts) -> tuple[FitResult, tuple[str, ...]]:
         if facts.engine not in _ENGINES:
@@ -108,13 +119,14 @@ def told(hardware: Callable[[], Hardware], find_model: Callable[[str], ModelSpec
         if facts.model is None:
             raise WatchError("the server does not tell its model; describe it with --as")
         found = hardware()
-        settings = _settings(facts)
+        settings = _settings(facts) | known
         assumed: list[str] = []
         gpus: int | None = found.gpus
         if "tp" in settings:  # SGLang tells all of its sizes
             gpus = None if found.counted else gpus
         elif facts.engine != "llama.cpp":
-            settings["tp"] = max(1, found.gpus // int(settings.get("dp") or 1))
+            others = int(settings.get("dp") or 1) * int(settings.get("pp") or 1)
+            settings["tp"] = max(1, found.gpus // others)
             gpus = None
             assumed.append(f"tensor_parallel_size={settings['tp']}")
         elif found.counted:
@@ -123,7 +135,7 @@ def told(hardware: Callable[[], Hardware], find_model: Callable[[str], ModelSpec
         if facts.version is not None and engine not in _UNVERSIONED:
             engine = f"{engine}@{facts.version}"
         if facts.engine == "vllm":
-            assumed += ["max_num_batched_tokens", "max_num_seqs"]
+            assumed += [name for name in _UNTOLD if name not in known]
         if facts.engine == "llama.cpp" and (facts.max_num_seqs or 1) > 1:
             assumed.append("kv_unified=false")
         result = fit(

@@ -133,7 +133,7 @@ def _tensorrt(fetcher: Fetcher) -> Server:
 def _vllm(fetcher: Fetcher, page: Exposition | None) -> Facts:
     """``/version``, ``/v1/models`` and the labels of ``cache_config_info`` (from 0.6).
 
-    Of several engines ``num_gpu_blocks`` is the sum (``v1/engine/core_client.py`` of 0.33), and they
+    Of several engines ``num_gpu_blocks`` is the sum (``v1/engine/core_client.py`` of 0.33); they
     are alike.
     """
     labels: Mapping[str, str] = {}
