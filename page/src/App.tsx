@@ -11,6 +11,8 @@ import { Explain } from "./Explain";
 import { download, fileName, markdown, png, svgText } from "./exporting";
 import { Figures } from "./Figures";
 import { gib, languageOf, parameters, tokens, whole } from "./format";
+import { LivePanel } from "./live/LivePanel";
+import { useLive } from "./live/useLive";
 import { MemoryBar } from "./MemoryBar";
 import { ClaimsPanel } from "./lookup/ClaimsPanel";
 import { RecipePanel } from "./lookup/RecipePanel";
@@ -175,7 +177,9 @@ export function App({ first }: { first: Question }) {
     focusOn(".verdict strong");
   };
   const isTool = TOOLS.includes(question.tab);
-  const tabs = isTool || (fit && !refusal) ? TABS : TABS.filter((tab) => refusal && TOOLS.includes(tab));
+  const live = useLive(question.tab === "live", question.language);
+  const offered = TABS.filter((tab) => tab !== "live" || live.watching || question.tab === "live");
+  const tabs = isTool || (fit && !refusal) ? offered : offered.filter((tab) => refusal && TOOLS.includes(tab));
   const pictures = () => picture("#highway") ?? picture("#growth-chart") ?? picture("#pareto-chart") ?? picture("#memory-bar");
 
   return (
@@ -343,6 +347,7 @@ export function App({ first }: { first: Question }) {
               {question.tab === "tables" && <TablesPanel question={question} say={say} options={options} wantLists={wantLists} onChange={change} />}
               {question.tab === "claims" && <ClaimsPanel question={question} say={say} onChange={change} />}
               {question.tab === "doctor" && <DoctorPanel question={question} say={say} doctor={doctor} options={options} wantLists={wantLists} onOpen={open} />}
+              {question.tab === "live" && <LivePanel live={live} language={question.language} say={say} />}
             </Tabs>
           )}
         </main>

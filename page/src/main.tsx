@@ -2,6 +2,7 @@ import "./styles.css";
 import "./plan/plan.css";
 import "./lookup/lookup.css";
 import "./doctor/doctor.css";
+import "./live/live.css";
 import { render } from "preact";
 import { App } from "./App";
 import { type Language, questionOf } from "./question";

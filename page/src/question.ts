@@ -72,9 +72,9 @@ const PLAIN: (keyof Question)[] = [
 ];
 const COUNTS: (keyof Question)[] = ["gpus", "context", "input", "output", "concurrency"];
 /** The sections under the answer. */
-export const TABS = ["growth", "speed", "traffic", "recipe", "changes", "engines", "accuracy", "plan", "tables", "claims", "doctor"] as const;
+export const TABS = ["growth", "speed", "traffic", "recipe", "changes", "engines", "accuracy", "plan", "tables", "claims", "doctor", "live"] as const;
 /** Those that ask about something else than the deployment on the left. */
-export const TOOLS: readonly string[] = ["plan", "tables", "claims", "doctor"];
+export const TOOLS: readonly string[] = ["plan", "tables", "claims", "doctor", "live"];
 
 const MAX_COUNT = 2 ** 30;
 

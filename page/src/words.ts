@@ -89,6 +89,7 @@ const WORDS = {
   tab_tables: ["Tables", "速查表"],
   tab_claims: ["Claims", "说法对照"],
   tab_doctor: ["Doctor", "诊断"],
+  tab_live: ["Live", "实时"],
   growthBy: ["Grow", "自变量"],
   byConcurrency: ["requests at once", "并发请求"],
   byContext: ["longest request", "最长请求"],

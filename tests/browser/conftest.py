@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,10 @@ def chromium() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[str]:
     """The address of ``tokenroom serve`` in a process of its own."""
-    if chromium() is None:
-        pytest.skip("Chromium is not installed")
-    if not PAGE.is_file():
-        pytest.skip("the page is not built (scripts/build_page)")
-    folder = tmp_path_factory.mktemp("serve")
-    words = [sys.executable, "-m", "tokenroom", "serve", "--port", "0"]
+    words = [sys.executable, "-m", "tokenroom", "serve", "--port", "0", *options]
     words += ["--database", str(folder / "jobs.sqlite3")]
     environment = os.environ | {"LC_ALL": "C.UTF-8", "LANG": "C.UTF-8"}
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment) as process:
@@ -45,6 +41,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield match[0]
         process.terminate()
         assert process.wait(20) == 0
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server that all of these tests ask."""
+    if chromium() is None:
+        pytest.skip("Chromium is not installed")
+    if not PAGE.is_file():
+        pytest.skip("the page is not built (scripts/build_page)")
+    with serving(tmp_path_factory.mktemp("serve")) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")
