@@ -144,7 +144,7 @@ INDEX: dict[str, list[str]] = {
         "bursts-peak",
     ],
     "handbook 7.1": [
-        f"shrinks-{name}" for name in ("fp8", "llm_int8", "gptq", "awq", "nf4", "mixed")
+        f"shrinks-{name}" for name in ("fp8", "llm-int8", "gptq", "awq", "nf4", "mixed")
     ],
     "handbook 7.2": ["prefix-saves", "lora-near-zero", "offload-beyond-gpu"],
     "handbook 7.3": ["flash-peak-without", "flash-peak-with"],

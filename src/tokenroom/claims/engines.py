@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from tokenroom.engines.vllm.settings import SpeculativeSettings
 from tokenroom.errors import TokenroomError
 from tokenroom.fitting import FitResult, fit
 from tokenroom.memory.kv_cache import request_bytes
+from tokenroom.serving.metrics import ServingMetrics
 from tokenroom.serving.run import Run
 from tokenroom.serving.workloads.grammar import parse_workload
 
@@ -26,7 +27,7 @@ def _on(engine: str) -> FitResult:
     return deployed(_EIGHT, A100, engine=engine, context=16384, **settings)
 
 
-def _figures(engine: str, workload: str) -> Any:
+def _figures(engine: str, workload: str) -> ServingMetrics:
     run = Run(_on(engine))
     drawn = parse_workload(workload, block_tokens=run.engine.block_tokens)
     for _ in run.serve(drawn.start()):
@@ -205,7 +206,7 @@ def _loads(engine: str, layout: str) -> bool:
         return False
 
 
-def _answering(asks: Any, engine: str, *, positive: bool) -> Any:
+def _answering(asks: Callable[[str], Cases], engine: str, *, positive: bool) -> Callable[[], Cases]:
     def answer() -> Cases:
         (case,) = asks(engine)
         return holds(bool(case.value) is positive)
@@ -213,7 +214,7 @@ def _answering(asks: Any, engine: str, *, positive: bool) -> Any:
     return answer
 
 
-def _used_share(engine: str) -> Any:
+def _used_share(engine: str) -> Callable[[], Cases]:
     def answer() -> Cases:
         stage = _on(engine).governing_stage
         return one(1 - stage.free_bytes / stage.total_bytes)

@@ -13,16 +13,16 @@ from tokenroom.claims.subjects import (
     LLAMA_3_70B,
     case_speed,
     deployed,
+    model,
 )
-from tokenroom.claims.subjects import model as subject
 from tokenroom.lookup.recipe import length_for, percentile, recipe
 from tokenroom.objectives import load_limits
 from tokenroom.regimes import regimes_of
 from tokenroom.serving.workloads.grammar import parse_workload
 from tokenroom.serving_speed import ServingSpeed, speed_of
 
-QWEN_7B: Final = "Qwen/Qwen2.5-7B"
-LLAMA_31_70B: Final = "meta-llama/Meta-Llama-3.1-70B"
+_QWEN_7B: Final = "Qwen/Qwen2.5-7B"
+_LLAMA_3_1_70B: Final = "meta-llama/Meta-Llama-3.1-70B"
 _STEPS: Final = "step-time model over measured operators (docs/speed.md)"
 _ARTICLE_TPOT_SECONDS: Final = 43 * 80 * 8192 * 2 / 16e12
 """The handbook's expression for a step of 43 requests: B x N x D x 2 over 8 x 2 TB/s."""
@@ -299,7 +299,7 @@ def _regimes() -> Iterator[Claim]:
 
 def _scenarios() -> Iterator[Claim]:
     """max_num_seqs of the handbook's scenarios, by the recipe on usual cards."""
-    for key, english, chinese, model, layout, workload, gpus, low, high, tpot in (
+    for key, english, chinese, name, layout, workload, gpus, low, high, tpot in (
         (
             "chat",
             "real-time chat, 8B-INT4",
@@ -316,7 +316,7 @@ def _scenarios() -> Iterator[Claim]:
             "code",
             "code completion, 7B-FP16",
             "代码补全 7B-FP16",
-            QWEN_7B,
+            _QWEN_7B,
             None,
             "code-completion",
             (("l40s", 1), (A100, 1)),
@@ -352,7 +352,7 @@ def _scenarios() -> Iterator[Claim]:
             "api",
             "API aggregation, 70B-INT4",
             "API 聚合服务 70B-INT4",
-            LLAMA_31_70B,
+            _LLAMA_3_1_70B,
             "awq",
             "api-aggregation",
             ((A100, 2), (A100, 4)),
@@ -374,7 +374,7 @@ def _scenarios() -> Iterator[Claim]:
             unit="count",
             printed=f"{low} - {high}",
             published=Span(low, high),
-            ours=partial(_recommended, model, layout, workload, gpus, tpot),
+            ours=partial(_recommended, name, layout, workload, gpus, tpot),
             reason=Text(
                 "Lengths, card and promise decide: by the recipe for each (tokenroom recipe).",
                 "取决于长度、显卡与延迟要求：按配方逐一计算（tokenroom recipe）。",
@@ -384,7 +384,7 @@ def _scenarios() -> Iterator[Claim]:
 
 
 def _recommended(
-    model: str,
+    name: str,
     layout: str | None,
     workload: str,
     gpus: tuple[tuple[str, int], ...],
@@ -397,8 +397,8 @@ def _recommended(
     found = []
     for gpu, count in gpus:
         length = length_for(p95)
-        own = subject(model).max_position_embeddings or length
-        result = deployed(model, gpu, layout, tp=count, context=min(length, own))
+        own = model(name).max_position_embeddings or length
+        result = deployed(name, gpu, layout, tp=count, context=min(length, own))
         best = recipe(
             result,
             p95_tokens=p95,

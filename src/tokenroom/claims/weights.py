@@ -261,7 +261,7 @@ def _shrinks() -> Iterator[Claim]:
         ("nf4", "NF4, bitsandbytes", "75%", 0.75, 0.75),
     ):
         yield Claim(
-            id=f"shrinks-{layout}",
+            id=f"shrinks-{layout.replace('_', '-')}",
             article="handbook",
             section="7.1",
             text=Text(f"What {name} saves of the weights' memory", f"{name} 缩减的参数显存"),

@@ -2,6 +2,7 @@ import hashlib
 from itertools import islice, pairwise
 from pathlib import Path
 from statistics import fmean, pstdev
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,8 @@ from tokenroom.serving.kv_group import Kind, KvGroup
 from tokenroom.serving.request import Request
 from tokenroom.serving.schedulers.vllm import VllmScheduler, VllmSchedulerConfig
 from tokenroom.serving.simulator import simulate
-from tokenroom.serving.workloads import draws
+from tokenroom.serving.workloads import draws, synthetic
+from tokenroom.serving.workloads.conversations import Conversation, Talk, begin
 from tokenroom.serving.workloads.grammar import is_description, parse_workload
 from tokenroom.serving.workloads.limits import TooLong, too_long
 from tokenroom.serving.workloads.presets import load_presets
@@ -383,3 +385,20 @@ def test_draws_have_their_moments() -> None:
         assert fmean(gammas) == pytest.approx(2 * shape, rel=0.04)
         assert pstdev(gammas) == pytest.approx(2 * shape**0.5, rel=0.05)
     assert draws.geometric(random, 1.0) == 1
+
+
+def test_users_are_drawn_when_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a million who all come at once only those are drawn who send one of 20 requests."""
+    drawn: list[int] = []
+
+    def counted(talk: Talk, number: int, *rest: Any) -> Conversation:
+        drawn.append(number)
+        return begin(talk, number, *rest)
+
+    monkeypatch.setattr(synthetic, "begin", counted)
+    run = parse_workload("users:count=1000000,input=uniform(1,999),output=2,requests=20").start()
+    many = [run.pop().prompt_tokens for _ in range(20)]
+    assert run.next_seconds() is None
+    assert drawn == list(range(1, 21))
+    other = parse_workload("users:count=20,input=uniform(1,999),output=2,requests=20").start()
+    assert [other.pop().prompt_tokens for _ in range(20)] == many

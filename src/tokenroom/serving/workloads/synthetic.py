@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -172,11 +172,14 @@ class SyntheticRun:
         """Each user's first request, after a first pause: users do not all begin at once."""
         workload = self._workload
         assert workload.users is not None
-        waiting = []
-        for _ in range(workload.users):
-            conversation = self._conversation()
-            waiting.append((self._pause(conversation), conversation.number, conversation))
-        for seconds, _, conversation in sorted(waiting):
+        self._begun = workload.users  # what follows is numbered behind everyone's first
+        begun = (self._numbered(number) for number in range(1, workload.users + 1))
+        coming: Iterable[tuple[float, int, Conversation]] = (
+            (self._pause(each), each.number, each) for each in begun
+        )
+        if workload.think is not None:  # otherwise all come at once, and none is begun in vain
+            coming = sorted(coming)
+        for seconds, _, conversation in coming:
             if self._over(seconds):
                 return
             request = self._next(conversation, seconds)
@@ -189,7 +192,10 @@ class SyntheticRun:
 
     def _conversation(self) -> Conversation:
         self._begun += 1
-        return begin(self._workload.talk, self._begun, self._workload.seed, self._shared)
+        return self._numbered(self._begun)
+
+    def _numbered(self, number: int) -> Conversation:
+        return begin(self._workload.talk, number, self._workload.seed, self._shared)
 
     def _next(self, conversation: Conversation, seconds: float) -> Request | None:
         check_span(seconds)
