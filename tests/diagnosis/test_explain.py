@@ -189,6 +189,90 @@ def test_what_clients_write_and_advice_is_no_failure(line: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
+    [
+        "Yesterday my training stopped with CUDA out of memory and I do not know why",
+        "What does it mean that the pod was OOMKilled, and how do I give it more room?",
+        "Please explain why a process is Killed when the machine has no memory left",
+    ],
+)
+def test_prompts_that_are_printed_as_they_are_are_no_failure(line: str) -> None:
+    assert diagnosed(LOADING, LOADED, POOL, SERVES, line).healthy
+    assert diagnosed(LOADING, LOADED, POOL, SERVES, f"ERROR 01-01 {FULL}").first is not None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        FULL,
+        "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9.00 MiB on device 0: cudaMalloc "
+        "failed: out of memory",
+        "exit code 137",
+        "Killed",
+    ],
+)
+def test_an_error_without_anything_around_it_is_told_with_doubt(line: str) -> None:
+    assert diagnosed(line).confidence == "low"
+
+
+@pytest.mark.parametrize(
+    ("cause", "phase", "lines"),
+    [
+        (
+            "activation_peak",
+            "prefill",
+            ('ERROR [core.py:500]   File "gpu_model_runner.py", line 1, in execute_model', FULL),
+        ),
+        (
+            "wrong_dtype_load",
+            "load",
+            (
+                "MXFP4 quantization requires triton >= 3.4.0, we will default to dequantizing the "
+                "model to bf16",
+                FULL,
+            ),
+        ),
+        (
+            "weights_too_big",
+            "load",
+            ("ValueError: Some modules are dispatched on the CPU or the disk.",),
+        ),
+        (
+            "weights_too_big",
+            "load",
+            (
+                "llama_params_fit_impl: projected to use 21000 MiB of device memory vs. 15800 "
+                "MiB of "
+                "free device memory",
+                "llama_params_fit: failed to fit params to free device memory: n_gpu_layers "
+                "already "
+                "set by user to 99, abort",
+            ),
+        ),
+        (
+            "encoder_budget",
+            "load",
+            (
+                "ValueError: Chunked MM input disabled but max_tokens_per_mm_item (16384) is "
+                "larger "
+                "than max_num_batched_tokens (2048).",
+            ),
+        ),
+        ("leak", "runtime", tuple(f"| {9000 + 900 * hour}MiB / 24564MiB |" for hour in range(7))),
+        (
+            "host_ram",
+            "load",
+            ("Error: model requires more system memory (9 GiB) than is available (7 GiB)",),
+        ),
+    ],
+)
+def test_further_lines_of_engines_are_told(cause: str, phase: str, lines: tuple[str, ...]) -> None:
+    found = diagnosed(*lines)
+    assert (str(found.cause), str(found.phase)) == (cause, phase)
+
+
+@pytest.mark.parametrize(
+    "line",
     ["exit code: 137", "Exit Code:    137", "exited with code 137", "Exited (137)", "exitCode=137"],
 )
 def test_exit_codes_of_a_kill_are_read(line: str) -> None:

@@ -174,6 +174,12 @@ def test_every_remedy_has_words_in_both_languages(cause: CauseName, engine: str 
         assert "{" not in english
 
 
+def test_a_step_must_hold_the_largest_image() -> None:
+    told = {"item": "16384", "budget": "2048"}
+    larger = helps(CauseName.ENCODER_BUDGET, "vllm", None, "encoder_above_budget", **told)
+    assert larger["budget"].flag == "--max-num-batched-tokens 16384"
+
+
 def test_braces_of_a_flag_stay() -> None:
     assert spelled("encoder", "vllm", 3) == "--limit-mm-per-prompt '{\"image\": 1}'"
     assert spelled("layers", "vllm", 3) is None

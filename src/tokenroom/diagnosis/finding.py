@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from tokenroom.diagnosis.report import Report
 from tokenroom.diagnosis.sightings import Sighting
@@ -73,6 +73,17 @@ class Cause(Protocol):
         """What speaks for it in a log; nothing where nothing does."""
 
 
+_SERVING: Final = frozenset({"execute_model", "compute_logits", "_sample"})
+"""Functions that steps of requests run through, and older profiling passes as well."""
+
+
+def is_placed(report: Report, sighting: Sighting) -> bool:
+    """Whether anything before or beside a line tells when it was written."""
+    return report.phase_at(sighting.line) is not None or any(
+        abs(one.line - sighting.line) <= 200 for one in report.of("frame", "shards")
+    )
+
+
 def phase_of(report: Report, sightings: Sequence[Sighting], usual: Phase = Phase.LOAD) -> Phase:
     """The phase of the first of some lines, by frames beside it or by what began before it."""
     frames = {
@@ -133,4 +144,6 @@ def phase_of(report: Report, sightings: Sequence[Sighting], usual: Phase = Phase
                 return Phase.GRAPH_CAPTURE
             return phase
     began = report.phase_at(line)
+    if began in (None, "load") and any(found.values.get("where") in _SERVING for found in near):
+        return Phase.RUNTIME
     return usual if began is None else Phase(began)

@@ -147,6 +147,7 @@ _ONLY: Final[Mapping[str, frozenset[str]]] = {
     "sampler": frozenset({"requests", "lower_share"}),  # its pass grows with requests alone
     "encoder_of_every_request": frozenset({"requests"}),
     "encoder": frozenset({"encoder", "budget"}),
+    "encoder_above_budget": frozenset({"encoder", "budget"}),
     "snapshot_asked": frozenset({"encoder", "budget", "lower_share", "length", "weights", "gpus"}),
     "graphs": frozenset({"lower_share", "requests", "no_graphs"}),
     "static_share_low": frozenset({"share"}),
@@ -280,6 +281,9 @@ def _budget(
     """Half of the tokens of a step; more of them where a slice made the default small."""
     if finding.cause is CauseName.MISCONFIGURATION:
         return {"max_num_batched_tokens": 8192}, 8192
+    if finding.reason == "encoder_above_budget":
+        item = int(_number(finding, "item") or 8192)
+        return {"max_num_batched_tokens": item}, item
     own = (
         None
         if result is None

@@ -12,7 +12,7 @@ from typing import BinaryIO, Final, NamedTuple
 from tokenroom.diagnosis.kinds import KINDS
 from tokenroom.diagnosis.milestones import ENGINE_WORDS, MILESTONES
 from tokenroom.diagnosis.plain_pickle import begins_a_pickle, read_plain_pickle
-from tokenroom.diagnosis.sightings import ADVICE, Kind, Sighting, is_aside
+from tokenroom.diagnosis.sightings import ADVICE, Kind, Sighting, is_aside, is_prose
 from tokenroom.diagnosis.snapshot import Snapshot, snapshot_of
 from tokenroom.validation.logs.facts import Facts, without_secrets
 from tokenroom.validation.logs.lines import Message, messages_of
@@ -116,7 +116,10 @@ def report_of(messages: Iterable[Message]) -> Report:
             continue
         report.lines += 1
         outline = outlines.of(text)
-        if outline.read or len(message.text) > _LONGEST:
+        # what a server prints after it started may be what its clients wrote
+        serves = bool(report.phases) and report.phases[-1][0] == "runtime"
+        quoted = serves and not message.process and is_prose(text)
+        if (outline.read or len(message.text) > _LONGEST) and not quoted:
             report.reading.feed(message)
         for engine, words in ENGINE_WORDS:
             if engine in outline.engines or any(word in message.process for word in words):
@@ -125,7 +128,7 @@ def report_of(messages: Iterable[Message]) -> Report:
             if not report.phases or report.phases[-1][0] != phase:
                 report.phases.append((phase, message.line))
         for kind in outline.kinds:
-            found = _sighted(kind, message, text)
+            found = None if quoted and kind.warned_of else _sighted(kind, message, text)
             if found is None:
                 continue
             report.counts[kind.name] += 1

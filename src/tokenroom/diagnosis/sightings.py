@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tokenroom.units import GIB, KIB, MIB
+from tokenroom.validation.logs.quotes import has_header
 
 _UNITS: Final = {
     "": 1,
@@ -126,6 +127,26 @@ def is_aside(text: str) -> bool:
     """Whether a line only warns of running out of memory."""
     found = _OUT.search(text)
     return found is not None and ADVICE.search(text[: found.start()]) is not None
+
+
+_WORD: Final = re.compile(r"[A-Za-z]+[,.;:!?]?")
+_ERROR_AHEAD: Final = re.compile(r"\s*(?:[\w.]+(?:Error|Exception)\b|File \"|raise |return |\W)")
+_LEAST_WORDS: Final = 8
+
+
+def is_prose(text: str) -> bool:
+    """Whether a line is a sentence of somebody's, and not in a form that engines or shells print.
+
+    Prompts that are printed as they are stand in such lines.
+    """
+    words = text.split()
+    plain = sum(_WORD.fullmatch(word) is not None for word in words)
+    return (
+        plain >= _LEAST_WORDS
+        and plain >= 0.75 * len(words)
+        and _ERROR_AHEAD.match(text) is None
+        and not has_header(text.encode("utf-8", "replace"))
+    )
 
 
 AMOUNT: Final = r"[\d.,]+\s*(?:[KMGT]i?B|bytes|B\b)"

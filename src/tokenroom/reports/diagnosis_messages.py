@@ -368,6 +368,34 @@ DIAGNOSIS_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "进程被信号 9 终止，而主机几乎没有可用内存。",
     ),
     "explain.reason.shm_full": ("/dev/shm is full.", "/dev/shm 已满。"),
+    "explain.reason.unplaced": (
+        "A GPU ran out, and nothing before or beside that line tells whether a model was being "
+        "read or a request was served.",
+        "显存耗尽，但该行前后都没有说明当时是在加载模型还是在处理请求。",
+    ),
+    "explain.reason.dequantized": (
+        "The packed weights were made {type} while they were read, which takes two to four times "
+        "the room.",
+        "压缩的权重在加载时被还原为 {type}，需要两到四倍的空间。",
+    ),
+    "explain.reason.modules_elsewhere": (
+        "Not all of the model found room on the GPU: the rest is on the CPU or the disk.",
+        "模型未能全部放入 GPU：其余部分在 CPU 或磁盘上。",
+    ),
+    "explain.reason.encoder_above_budget": (
+        "One image or video of the largest size has {item} tokens, more than a step may have "
+        "({budget}).",
+        "一个最大尺寸的图像或视频有 {item} 个 token，超过每步上限（{budget}）。",
+    ),
+    "explain.reason.device_growth": (
+        "What the GPU holds rises from one reading to the next.",
+        "GPU 的占用一次比一次大。",
+    ),
+    "explain.reason.fit_refused": (
+        "llama.cpp found that the model does not fit into what is free, and was told how to place "
+        "it.",
+        "llama.cpp 发现模型放不进空闲显存，而放置方式已被指定。",
+    ),
     "explain.reason.snapshot_pieces": (
         "{asked} were asked for and PyTorch kept {kept} unused, in {pieces} pieces of which the "
         "largest has {largest}.",

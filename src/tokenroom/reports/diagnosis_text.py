@@ -13,6 +13,7 @@ from tokenroom.diagnosis.remedies import Remedy
 from tokenroom.diagnosis.remedy_effects import Effect
 from tokenroom.reports.console import Paragraph
 from tokenroom.reports.messages import Language, message, printable
+from tokenroom.reports.refusal_messages import refusal_in
 from tokenroom.units import format_bytes
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def print_diagnosis(
         out.print(Paragraph(message("explain.alternatives", language, causes=causes), style="dim"))
     told_of_start = found.report.snapshot is None
     if first is not None and recovered.result is None and recovered.missing and told_of_start:
-        told = message("explain.no_ledger", language, reason=printable(recovered.missing))
+        reason = printable(refusal_in(language, recovered.missing))
+        told = message("explain.no_ledger", language, reason=reason)
         out.print(Paragraph(told, style="dim"))
 
 
@@ -197,7 +199,7 @@ def diagnosis_json(
         "ledger": None
         if recovered.result is None
         else fit_json(recovered.result, language=language),
-        "no_ledger": recovered.missing or None,
+        "no_ledger": refusal_in(language, recovered.missing) or None,
         "remedies": [_remedy_json(remedy, language) for remedy in helps],
     }
 

@@ -121,6 +121,20 @@ _SENTENCES: Final = tuple(
             "不模拟引擎 {engine}；可以是 {engines}",
         ),
         (
+            r"the row names no GPU; for a log give it with --gpu",
+            "日志未指明 GPU；请用 --gpu 给出",
+        ),
+        (r"the row names no model", "日志未指明模型"),
+        (
+            r"(?P<log>.+) holds no line that .+ prints while starting; give the start-up log, .+",
+            "{log} 中没有引擎启动时打印的行；请给出从第一行开始的启动日志",
+        ),
+        (r"the engine has no flag (?P<flag>\S+)", "引擎没有选项 {flag}"),
+        (
+            r"gpu is (?P<gpu>.+); GPUs of different kinds are not predicted",
+            "GPU 为 {gpu}；不预测混用的 GPU",
+        ),
+        (
             r"the job took longer than the (?P<seconds>\S+) s it may; ask for less",
             "任务超过了允许的 {seconds} 秒；请减小规模",
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tokenroom.diagnosis.finding import Cause, CauseName, Finding, Phase, phase_of
+from tokenroom.diagnosis.finding import Cause, CauseName, Finding, Phase, is_placed, phase_of
 from tokenroom.diagnosis.report import Report
 
 
@@ -14,6 +14,14 @@ class Buffers:
 
     def weigh(self, report: Report) -> Iterator[Finding]:
         """Which of them is told by what follows, or by what came before (llama-context.cpp)."""
+        for found in report.of("ggml_fit_refused")[:1]:
+            yield Finding(
+                cause=CauseName.WEIGHTS_TOO_BIG,
+                phase=Phase.LOAD,
+                weight=0.85,
+                evidence=(*report.of("ggml_projected")[-1:], found),
+                reason="fit_refused",
+            )
         failed = report.of("ggml_alloc")
         ollama = report.engine == "ollama"
         if not failed:
@@ -53,10 +61,11 @@ class Buffers:
             free = [one for one in report.of("ggml_device_free") if one.line < failed[0].line]
             asked, left = failed[0].size_bytes("asked"), free and free[-1].size_bytes("free")
             refused = bool(asked and left and asked < left)
+            known = report.has("ggml_model_failed") or is_placed(report, failed[0])
             yield Finding(
                 cause=CauseName.WEIGHTS_TOO_BIG,
                 phase=Phase.LOAD,
-                weight=0.5 if serving else 0.8,
+                weight=0.5 if serving or not known else 0.8,
                 evidence=(
                     *free[-1:][: int(refused)],
                     failed[0],

@@ -104,6 +104,25 @@ class Growth:
                 )
 
 
+class DeviceGrowth:
+    """What a GPU holds rises from one reading of nvidia-smi to the next."""
+
+    def weigh(self, report: Report) -> Iterator[Finding]:
+        """Readings of one GPU, or of GPUs that are alike, taken again and again."""
+        found = report.of("smi")
+        used = [one.number("used") or 0.0 for one in found]
+        alike = len({one.values.get("total") for one in found}) == 1
+        rises = all(later > earlier for earlier, later in pairwise(used))
+        if alike and rises and len(used) > _RISES + 1 and used[-1] > 1.2 * used[0]:
+            yield Finding(
+                cause=CauseName.LEAK,
+                phase=Phase.RUNTIME,
+                weight=0.7,
+                evidence=(found[0], found[-1]),
+                reason="device_growth",
+            )
+
+
 class SharedMemory:
     """``/dev/shm`` is too small, or full of what earlier runs left there."""
 
@@ -163,7 +182,7 @@ class NcclBuffers:
 
     def weigh(self, report: Report) -> Iterator[Finding]:
         """A CUDA error inside NCCL."""
-        found = report.of("nccl_cuda_oom")
+        found = report.of("nccl_cuda_oom", "nvshmem")
         if found:
             yield Finding(
                 cause=CauseName.NCCL_BUFFERS,
@@ -174,4 +193,10 @@ class NcclBuffers:
             )
 
 
-CAUSES: Final[tuple[Cause, ...]] = (HostMemory(), Growth(), SharedMemory(), NcclBuffers())
+CAUSES: Final[tuple[Cause, ...]] = (
+    HostMemory(),
+    Growth(),
+    DeviceGrowth(),
+    SharedMemory(),
+    NcclBuffers(),
+)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tokenroom.diagnosis.finding import Cause, CauseName, Finding, Phase, phase_of
+from tokenroom.diagnosis.finding import Cause, CauseName, Finding, Phase, is_placed, phase_of
 from tokenroom.diagnosis.report import Report
 from tokenroom.diagnosis.sightings import AMOUNT, Sighting
 from tokenroom.units import GIB
@@ -24,6 +24,9 @@ _PROCESS: Final = re.compile(rf"Process \d+ has ({AMOUNT}) memory in use")
 
 _LEFTOVER: Final = 0.05
 """Of a GPU, below which what PyTorch keeps unused is what reading weights leaves behind."""
+
+_UNPLACED: Final = 0.5
+"""Of an error of which nothing tells whether a model was read or a request served."""
 
 _EARLY: Final = 0.25
 """Of the shards, before which a GPU should not be full."""
@@ -137,12 +140,48 @@ class Weights:
                 else "wider_type",
                 values={"share": f"{done:.0%}" if done is not None else ""},
             )
+            placed = is_placed(report, found)
             yield Finding(
                 cause=CauseName.WEIGHTS_TOO_BIG,
                 phase=Phase.LOAD,
-                weight=0.8 if full else 0.6,
+                weight=_UNPLACED if not placed else 0.8 if full else 0.6,
                 evidence=(*frames, found),
-                reason="weights",
+                reason="weights" if placed else "unplaced",
+            )
+            if not placed:
+                yield Finding(
+                    cause=CauseName.ACTIVATION_PEAK,
+                    phase=Phase.RUNTIME,
+                    weight=_UNPLACED - 0.05,
+                    evidence=(found,),
+                    reason="unplaced",
+                )
+
+
+class Dequantized:
+    """Transformers makes weights of 16 bits of packed ones, or leaves some of them elsewhere."""
+
+    def weigh(self, report: Report) -> Iterator[Finding]:
+        """By its own warnings, the first of which matters only where memory then ended."""
+        ended = _telling(report)
+        for found in report.of("dequantized")[:1]:
+            if ended:
+                yield Finding(
+                    cause=CauseName.WRONG_DTYPE_LOAD,
+                    phase=Phase.LOAD,
+                    weight=0.9,
+                    evidence=(found, ended[0]),
+                    reason="dequantized",
+                    values=dict(found.values),
+                )
+        for found in report.of("dispatched_to_cpu")[:1]:
+            refused = "refused" in found.values
+            yield Finding(
+                cause=CauseName.WEIGHTS_TOO_BIG,
+                phase=Phase.LOAD if refused else Phase.RUNTIME,
+                weight=0.9 if refused else 0.6,
+                evidence=(found,),
+                reason="modules_elsewhere",
             )
 
 
@@ -166,6 +205,15 @@ class Activations:
                 weight=0.95,
                 evidence=(found,),
                 reason="warmup",
+                values=dict(found.values),
+            )
+        for found in report.of("encoder_above_budget")[:1]:
+            yield Finding(
+                cause=CauseName.ENCODER_BUDGET,
+                phase=Phase.LOAD,
+                weight=0.9,
+                evidence=(found,),
+                reason="encoder_above_budget",
                 values=dict(found.values),
             )
         for found in report.of("vllm_sampler")[:1]:
@@ -344,6 +392,7 @@ class Summary:
 CAUSES: Final[tuple[Cause, ...]] = (
     GraphCapture(),
     Weights(),
+    Dequantized(),
     Activations(),
     Fragmentation(),
     OtherProcesses(),

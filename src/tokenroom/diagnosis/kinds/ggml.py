@@ -62,10 +62,20 @@ KINDS: Final[tuple[Kind, ...]] = (
         r"memory\.required\.allocations=\"\[?(?P<required>[\d.]+ \w+)",
     ),
     kind_of(
+        "ggml_fit_refused",  # src/llama.cpp llama_params_fit
+        "fit params to free device memory",
+        r"failed to fit params to free device memory",
+    ),
+    kind_of(
+        "ggml_projected",
+        "of free device memory",
+        r"projected to use (?P<asked>\d+ MiB) of device memory vs\. (?P<free>\d+ MiB) of free",
+    ),
+    kind_of(
         "ollama_system",
-        "requires more system memory",
+        ("requires more system memory", "too large for system"),
         r"requires more system memory \((?P<needed>[\d.]+ \w+)\) than is available "
-        r"\((?P<available>[\d.]+ \w+)\)",
+        r"\((?P<available>[\d.]+ \w+)\)|model request too large for system",
     ),
     kind_of(
         "offloaded",

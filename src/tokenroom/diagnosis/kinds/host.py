@@ -26,6 +26,11 @@ KINDS: Final[tuple[Kind, ...]] = (
         ("ncclSystemError", "unhandled system error"),
         r"ncclSystemError|unhandled system error",
     ),
+    kind_of(
+        "nvshmem",
+        ("nvshmem", "NVSHMEM", "deep_ep", "DeepEP"),
+        r"(?:nvshmem|deep_?ep).*(?:out of memory|alloc\w* fail|failed to alloc|symmetric heap)",
+    ),
     kind_of("shm_file", "nccl-", r"^\S*[-rwx]{9}.*\s0\s.*\bnccl-\w{6}\b|/dev/shm/nccl-\w{6}\b"),
     kind_of(
         "bus_error",

@@ -16,8 +16,8 @@ KINDS: Final[tuple[Kind, ...]] = (
     kind_of("smi_process", "MiB |", r"^\|\s+(?P<gpu>\d+)\s.*\s(?P<used>\d+)MiB\s*\|"),
     kind_of(
         "rss",
-        "RSS",
-        r"\bRSS\b\D{0,12}(?P<size>[\d.]+ ?[KMG]i?B)",
+        ("RSS", "rss"),
+        r"(?:\b|Vm|_)RSS\b\D{0,12}(?P<size>[\d.]+ ?[KMG]i?B)",
     ),
     kind_of(
         "summary",

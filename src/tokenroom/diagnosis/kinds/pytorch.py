@@ -33,7 +33,28 @@ KINDS: Final[tuple[Kind, ...]] = (
         rf"Process (?P<pid>\d+) has (?P<used>{AMOUNT}) memory in use",
     ),
     kind_of("nvml_assert", "NVML_SUCCESS == r", r"NVML_SUCCESS == r INTERNAL ASSERT FAILED"),
-    kind_of("cuda_oom", "CUDA error: out of memory", r"CUDA error: out of memory", warned_of=True),
+    kind_of(
+        "cuda_oom",
+        (
+            *("CUDA error: out of memory", "HIP error: out of memory", "hipErrorOutOfMemory"),
+            *("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "RESOURCE_EXHAUSTED"),
+        ),
+        r"(?:CUDA|HIP) error: out of memory|hipErrorOutOfMemory|cudaErrorMemoryAllocation"
+        r"|CUDA_ERROR_OUT_OF_MEMORY|RESOURCE_EXHAUSTED.*(?:out of memory|allocat)",
+        warned_of=True,
+    ),
+    # transformers: quantizers/quantizer_mxfp4.py, quantizers/quantizer_bnb_4bit.py; accelerate
+    kind_of(
+        "dequantized",
+        "dequantizing the model",
+        r"default to dequantizing the model to (?P<type>\w+)",
+    ),
+    kind_of(
+        "dispatched_to_cpu",
+        ("dispatched on the CPU", "offloaded to the"),
+        r"(?P<refused>Some modules are dispatched on the CPU or the disk)"
+        r"|parameters are on the meta device because they were offloaded to the (?:cpu|disk)",
+    ),
     kind_of(
         "cublas_alloc",
         "CUBLAS_STATUS_ALLOC_FAILED",

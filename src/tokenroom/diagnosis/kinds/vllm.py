@@ -97,6 +97,12 @@ KINDS: Final[tuple[Kind, ...]] = (
         r"|embed_multimodal|get_multimodal_embeddings|_process_(?:image|video)_input",
     ),
     kind_of(
+        "encoder_above_budget",
+        "max_tokens_per_mm_item",  # v1/core/encoder_cache_manager.py, config/scheduler.py
+        r"max_tokens_per_mm_item \((?P<item>\d+)\) is larger than max_num_batched_tokens "
+        r"\((?P<budget>\d+)\)",
+    ),
+    kind_of(
         "tp_heads",
         ("divisible by",),
         r"(?:attention heads|num_(?:key_value_|attention_)?heads|vocab|hidden).{0,40}"
