@@ -195,7 +195,7 @@ class _PlanCommand(SectionedCommand):
 @click.option(
     "--util",
     "memory_shares",
-    help="Shares of each GPU's memory, as auto,0.9.  [default: auto and 0.8 to 0.95]",
+    help="Shares of each GPU's memory, as auto,0.9.  [default: auto and 0.75 to 0.97]",
 )
 @click.option("--prefix-caching", help="auto, on and off.  [default: auto,off]")
 @click.option("--kv-offload", help="Host memory for KV blocks, as none,64GiB.  [default: none]")

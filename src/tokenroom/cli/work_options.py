@@ -67,12 +67,13 @@ def working(options: Mapping[str, Any]) -> Iterator[Work]:
         ExecutionError: The workers cannot be had.
         StoreError: The folder cannot be used.
     """
-    from tokenroom.execution.store import Store
     from tokenroom.execution.workers import workers
 
     with ExitStack() as stack:
         store = None
         if options.get("store_folder") is not None:
+            from tokenroom.execution.store import Store
+
             store = stack.enter_context(closing(Store(options["store_folder"])))
         executor, count = stack.enter_context(workers(options["jobs"], options["ray_address"]))
         yield Work(executor, count, store)

@@ -13,15 +13,13 @@ from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
+from tokenroom.execution.lost import WorkerLostError
+
 _Answer = TypeVar("_Answer")
 _Waiting = tuple[Future[Any], tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]
 
 _STOP: Final = None
 _SPAWN: Final = multiprocessing.get_context("spawn")
-
-
-class WorkerLostError(Exception):
-    """The worker of a task ended with it, killed or crashed; the task itself did not fail."""
 
 
 class Processes(Executor):

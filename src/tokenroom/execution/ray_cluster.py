@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from tokenroom.errors import ExecutionError
 from tokenroom.execution.canonical import program_version
-from tokenroom.execution.processes import WorkerLostError
+from tokenroom.execution.lost import WorkerLostError
 
 _Answer = TypeVar("_Answer")
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from tokenroom.errors import TokenroomError
 from tokenroom.execution.canonical import digest, program_version
-from tokenroom.execution.processes import WorkerLostError
+from tokenroom.execution.lost import WorkerLostError
 from tokenroom.execution.store import Store
 
 _TRIES: Final = 2

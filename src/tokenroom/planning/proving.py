@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from tokenroom.errors import DeploymentError
-from tokenroom.execution.processes import WorkerLostError
+from tokenroom.execution.lost import WorkerLostError
 from tokenroom.planning.demand import Demand
 from tokenroom.planning.judging import Bounds, Proposal, Rejection, proposed
 from tokenroom.planning.verification import Verification, statistic_of, verified

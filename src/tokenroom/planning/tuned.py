@@ -20,7 +20,7 @@ from tokenroom.planning.candidates import Candidate
 from tokenroom.planning.demand import Demand
 from tokenroom.planning.layout_memory import LayoutMemory, no_tuning_helps
 from tokenroom.planning.load_curve import Curve, LoadCurve, Means
-from tokenroom.planning.tuning import Draft, Tuning, TuningSpace
+from tokenroom.planning.tuning import AS_IT_IS, Draft, Tuning, TuningSpace, without_repeats
 from tokenroom.serving_speed import MAX_CONCURRENCY, ServingSpeed
 
 _ALIKE: Final = 0.01
@@ -140,9 +140,11 @@ class LayoutJudge:
         self._space = space
         self._bounds = bounds
         self._slow = False
+        self._first: LayoutMemory | None = None
 
     def verdict(self) -> Verdict:
         """What becomes of it."""
+        self._space = self._without_repeats()
         whole = len(self._space)
         if self._bounds and whole > 1 and self._nothing_fits():
             return Verdict(tuned=(), counts=Counts(1, whole - 1))
@@ -153,7 +155,10 @@ class LayoutJudge:
         for draft, budget in self._speeds():
             tuning = Tuning(max_num_batched_tokens=budget, draft=draft)
             try:
-                memory = LayoutMemory(self._layout, self._demand, tuning, memory)
+                if tuning == AS_IT_IS and self._first is not None:
+                    memory = self._first
+                else:
+                    memory = LayoutMemory(self._layout, self._demand, tuning, memory)
                 curve = LoadCurve(memory.base, self._demand, first)
                 slow = not curve.keeps(1)
             except TokenroomError:
@@ -170,6 +175,16 @@ class LayoutJudge:
                 found.append(best)
         return Verdict(tuned=tuple(found), counts=counts, slow=self._slow and not found)
 
+    def _without_repeats(self) -> TuningSpace:
+        """The space without what is the engine's own setting anyway."""
+        if len(self._space) == 1:
+            return self._space
+        try:
+            self._first = LayoutMemory(self._layout, self._demand, AS_IT_IS)
+        except TokenroomError:
+            return self._space
+        return without_repeats(self._space, self._first.base.deployment.settings)
+
     def _speeds(self) -> Iterator[tuple[Draft | None, int | None]]:
         """What speed depends on."""
         for draft in self._space.drafts:
@@ -178,7 +193,9 @@ class LayoutJudge:
 
     def _nothing_fits(self) -> bool:
         """Whether even the tuning that takes the least memory leaves no room for a request."""
-        space = self._space
+        space, first = self._space, self._first
+        if first is not None and first.base.requests_running:
+            return False
 
         def least(values: tuple[int | None, ...]) -> int | None:
             return min((value for value in values if value is not None), default=None)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
+from tokenroom.engines.policy import Setting
 from tokenroom.engines.registry import engine_named
 from tokenroom.errors import DeploymentError, shown
 
@@ -108,7 +109,7 @@ DEFAULTS_ALONE: Final = TuningSpace()
 TRIED: Final = TuningSpace(
     max_num_batched_tokens=(None, 2048, 4096, 8192, 16384, 32768),
     max_num_seqs=(None, 32, 64, 128, 256, 512, 1024),
-    memory_shares=(None, 0.8, 0.85, 0.9, 0.92, 0.95),
+    memory_shares=(None, 0.75, 0.8, 0.85, 0.88, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97),
     prefix_caching=(None, False),
 )
 """What is tried unless asked otherwise: budgets, requests and shares that engines' guides name.
@@ -155,6 +156,34 @@ def space_of(engine: str, asked: TuningSpace = TRIED) -> TuningSpace:
             values = getattr(_NARROWED, item.name)
         found[item.name] = tuple(dict.fromkeys(values))
     return TuningSpace(**found)
+
+
+_OWN: Final[Mapping[str, tuple[str, ...]]] = {
+    "max_num_batched_tokens": (
+        *("max_num_batched_tokens", "chunked_prefill_size", "max_num_tokens", "n_ubatch"),
+    ),
+    "max_num_seqs": ("max_num_seqs", "max_batch_size", "n_parallel"),
+    "memory_shares": (
+        *("gpu_memory_utilization", "mem_fraction_static", "free_gpu_memory_fraction"),
+    ),
+}
+"""Settings of deployments whose values explicit ones may repeat, by what engines call them."""
+
+
+def without_repeats(space: TuningSpace, settings: Mapping[str, Setting]) -> TuningSpace:
+    """A space without values that the engine takes by itself, where that is tried as well.
+
+    Args:
+        space: What is tried.
+        settings: Of a deployment of the engine's own settings.
+    """
+    found: dict[str, Any] = {}
+    for name, words in _OWN.items():
+        values = getattr(space, name)
+        own = next((settings[word].value for word in words if word in settings), None)
+        if None in values:
+            found[name] = tuple(value for value in values if value is None or value != own)
+    return replace(space, **found)
 
 
 def engine_settings(engine: str, tuning: Tuning) -> dict[str, Any]:

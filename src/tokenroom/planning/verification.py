@@ -7,7 +7,7 @@ what the slowest see, so nothing is proposed that its own simulation fails.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -31,7 +31,15 @@ from tokenroom.serving.workloads.synthetic import SyntheticWorkload
 if TYPE_CHECKING:
     from tokenroom.serving.run import Run
 
-_LEAST_REQUESTS: Final = 400
+_LEAST_REQUESTS: Final[Mapping[str, int]] = {
+    "mean": 200,
+    "p50": 200,
+    "p90": 200,
+    "p95": 400,
+    "p99": 2000,
+}
+"""By the statistic that is promised: so many that 20 lie beyond the percentile."""
+
 _MOST_REQUESTS: Final = 4000
 _MOST_TOKENS: Final = 4_000_000
 """Of all their answers: what takes some seconds to simulate."""
@@ -196,7 +204,7 @@ def requests_of(proposal: Proposal, demand: Demand, load: float) -> int:
 
     Where requests come in bursts there are as many as come from the first to the fourth of them.
     """
-    wanted = max(_LEAST_REQUESTS, min(_MOST_REQUESTS, _TURNS * proposal.clients))
+    wanted = max(_LEAST_REQUESTS[demand.statistic], min(_MOST_REQUESTS, _TURNS * proposal.clients))
     count = max(_FEWEST, min(wanted, _MOST_TOKENS // demand.output_tokens))
     if demand.burst > 1:
         count = max(count, math.ceil(_BURSTS * _BURST_EVERY_SECONDS * load))

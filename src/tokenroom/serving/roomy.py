@@ -179,21 +179,27 @@ class RoomyServing:
 
     def _decide(self, now: float) -> bool:
         """Decide the next step, as ``VllmScheduler.schedule`` does; False for nothing to run."""
-        plan, getting = StepPlan(), []
+        plan = StepPlan()
+        getting: list[_Request] = []
+        gets, tokens, contexts = getting.append, plan.tokens.append, plan.contexts.append
         budget = self._config.step_tokens
         for sequence in self._running:
             if not budget:
                 break
             context = sequence.computed
-            known = max(sequence.tokens, context + 1)
-            new = min(known, sequence.last_tokens - 1) - context
-            if new <= 0:
-                continue
-            new = min(new, budget)
+            if context >= sequence.prompt_tokens:  # it decodes, up to the token before its last
+                if context >= sequence.last_tokens - 1:
+                    continue
+                new = 1
+                gets(sequence)
+            else:
+                new = min(sequence.prompt_tokens - context, budget)
+                if context + new == sequence.prompt_tokens:
+                    gets(sequence)
             budget -= new
-            self._give(plan, sequence, new)
-            if sequence.computed >= sequence.tokens:
-                getting.append(sequence)
+            tokens(new)
+            contexts(context)
+            sequence.computed = context + new
         admitted = []
         while budget and self._waiting and len(self._running) < self._config.max_num_seqs:
             sequence = self._waiting.popleft()
@@ -202,12 +208,13 @@ class RoomyServing:
                 raise _NoRoomError
             self._running.append(sequence)
             admitted.append(sequence)
-            new = min(sequence.tokens, budget)
+            new = min(sequence.prompt_tokens, budget)
+            if new == sequence.prompt_tokens:
+                gets(sequence)
             budget -= new
-            self._give(plan, sequence, new)
-            if sequence.computed >= sequence.tokens:
-                getting.append(sequence)
-        self._note_held()
+            tokens(new)
+            contexts(0)
+            sequence.computed = new
         if not plan.tokens:
             return False
         seconds = checked(self._table(plan), plan)
@@ -217,13 +224,8 @@ class RoomyServing:
         self._steps.append(_Step(getting, admitted, start, self._free))
         return True
 
-    @staticmethod
-    def _give(plan: StepPlan, sequence: _Request, new: int) -> None:
-        plan.tokens.append(new)
-        plan.contexts.append(sequence.computed)
-        sequence.computed += new
-
     def _note_held(self) -> None:
+        """Blocks that are held, which grow until a request ends."""
         size = self._block
         used = sum(-(-sequence.computed // size) for sequence in self._running)
         self.max_used_blocks = max(self.max_used_blocks, used)
@@ -251,6 +253,7 @@ class RoomyServing:
                 finished.append(sequence)
         if not finished:
             return []
+        self._note_held()
         for sequence in finished:
             self._promised -= sequence.whole_blocks
         self._running = [each for each in self._running if each.tokens < each.last_tokens]
@@ -298,7 +301,6 @@ class RoomyServing:
             for sequence in running:
                 sequence.computed += issued
                 sequence.tokens += ended
-            self._note_held()
 
 
 def _record(sequence: _Request, now: float) -> RequestRecord:

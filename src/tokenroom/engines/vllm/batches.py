@@ -78,9 +78,11 @@ class Batches:
             DeploymentError: vLLM would refuse the settings.
         """
         old = self._plan.deployment
-        asked = replace(old.asked, max_num_seqs=max_num_seqs)
-        if max_model_len is not None:
-            asked = replace(asked, max_model_len=max_model_len)
+        asked = replace(
+            old.asked,
+            max_num_seqs=max_num_seqs,
+            max_model_len=old.asked.max_model_len if max_model_len is None else max_model_len,
+        )
         resolved = with_batch(old.resolved, asked, old.spec, old.node)
         check(resolved, old.spec, old.node)
         deployment = replace(old, asked=asked, resolved=resolved)

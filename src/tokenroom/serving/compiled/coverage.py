@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import fields
 from importlib.util import find_spec
@@ -56,6 +55,8 @@ def cache_folder() -> Path:
     numba looks at the file of a function, not at those of the functions that it calls, so a
     change of one would leave others as they were.
     """
+    import hashlib  # loads OpenSSL, which whoever only asks what is covered does not need
+
     digest = hashlib.blake2b(digest_size=8)
     for source in (*sorted(Path(__file__).parent.glob("*.py")), Path(efficiency.__file__)):
         digest.update(source.read_bytes())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Callable
@@ -60,6 +59,8 @@ def session_number(value: Any) -> int | None:
     text = str(value)
     if text.isascii() and text.isdigit() and len(text) < 19:
         return int(text)
+    import hashlib  # loads OpenSSL, which drawn workloads do not need
+
     data = text.encode("utf-8", "surrogateescape")
     return int.from_bytes(hashlib.blake2b(data, digest_size=7).digest(), "big")
 
