@@ -418,6 +418,17 @@ def _asides(
         yield Notice(key="gpus_unused", values={"used": node.count, "count": count})
     if settings is not None:
         yield from _replaced(policy, settings, given)
+    measured = node.accelerator.measured
+    if measured is not None:
+        own = policy.name == "transformers"
+        yield Notice(
+            key="measured_memory" if own else "measured_context",
+            values={
+                "profile": measured.profile,
+                "created": measured.created,
+                "context_bytes": measured.context_bytes,
+            },
+        )
 
 
 def _replaced(policy: Engine, settings: Any, given: Mapping[str, Any]) -> Iterator[Notice]:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from tokenroom.errors import ProfileError, shown
 from tokenroom.files import read_bounded_text
+from tokenroom.hardware.measured_memory import MeasuredMemory, MeasuredPass, MeasuredPasses
 from tokenroom.performance.factors import Factors
 from tokenroom.profiles import PointRecord, Profile, Served, Source
 
@@ -94,13 +95,85 @@ def read_profile(path: str | os.PathLike[str]) -> Profile:
     Raises:
         ProfileError: It cannot be read or is damaged; the message says which field.
     """
+    data = _opened(path)
+    if "memory" in data.data and "served" not in data.data:
+        raise ProfileError(
+            f"{data.what} tells of memory alone; tokenroom calibrate adds speed to it"
+        )
+    return _profile(data)
+
+
+def _opened(path: str | os.PathLike[str]) -> _Reader:
     what = f"profile {Path(path)}"
     text = read_bounded_text(path, _MAX_BYTES, what=what, error=ProfileError)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as problem:
         raise ProfileError(f"{what} is no JSON; calibrate again") from problem
-    return _profile(_Reader(data, what))
+    reader = _Reader(data, what)
+    form = reader.value("form", int)
+    if form != FORM:
+        raise ProfileError(
+            f"{what} is of form {form}; this version reads form {FORM}: calibrate again"
+        )
+    return reader
+
+
+def has_speed(path: str | os.PathLike[str]) -> bool:
+    """Whether a profile's file tells of speed, and not of memory alone.
+
+    Raises:
+        ProfileError: Its file is damaged.
+    """
+    data = _opened(path).data
+    return "served" in data or "memory" not in data
+
+
+def load_memory(name: str, environment: Mapping[str, str]) -> MeasuredMemory:
+    """What the profile of this name tells of memory.
+
+    Raises:
+        ProfileError: There is none, its file is damaged, or it tells of speed alone.
+    """
+    file = profile_path(name, environment)
+    if not file.exists():
+        known = ", ".join(saved_names(environment)) or "there is none yet"
+        raise ProfileError(
+            f"there is no profile {name!r} ({known}); tokenroom measure --hardware --name {name} "
+            f"makes it"
+        )
+    return read_memory(file)
+
+
+def read_memory(path: str | os.PathLike[str]) -> MeasuredMemory:
+    """What a profile's file tells of memory.
+
+    Raises:
+        ProfileError: It cannot be read, is damaged, or tells of speed alone.
+    """
+    data = _opened(path)
+    if "memory" not in data.data:
+        raise ProfileError(
+            f"{data.what} tells of speed alone; tokenroom measure --hardware adds memory to it"
+        )
+    return _memory(data)
+
+
+def save_memory(memory: MeasuredMemory, path: Path) -> None:
+    """Write what was measured of memory; what the file tells of speed on the same GPU stays.
+
+    Raises:
+        ProfileError: The file is damaged, of another GPU, or cannot be written.
+    """
+    data: dict[str, Any] = {"form": FORM, "name": memory.profile, "created": memory.created}
+    if path.exists():
+        before = _opened(path)
+        if (gpu := _gpu_of(before)) != memory.gpu:
+            raise ProfileError(
+                f"{before.what} is of {gpu} and {memory.gpu} was measured; give another --name"
+            )
+        data = dict(before.data)
+    _write(data | {"memory": memory_data(memory)}, path)
 
 
 def remove_profile(name: str, environment: Mapping[str, str]) -> Path:
@@ -121,12 +194,29 @@ def remove_profile(name: str, environment: Mapping[str, str]) -> Path:
 
 
 def save_profile(profile: Profile, path: Path) -> None:
-    """Write a profile as a whole or not at all.
+    """Write a profile as a whole or not at all; what its file tells of memory stays.
 
     Raises:
         ProfileError: The file cannot be written.
     """
-    text = json.dumps(profile_data(profile), indent=1, ensure_ascii=False) + "\n"
+    data = profile_data(profile)
+    if path.exists():
+        with suppress(ProfileError):  # a damaged one is replaced
+            before = _opened(path)
+            if "memory" in before.data and _gpu_of(before) == profile.served.gpu:
+                data["memory"] = before.data["memory"]
+    _write(data, path)
+
+
+def _gpu_of(data: _Reader) -> str:
+    """The GPU that a file is of."""
+    part = data.inside("served" if "served" in data.data else "memory")
+    gpu: str = part.value("gpu", str)
+    return gpu
+
+
+def _write(data: Mapping[str, Any], path: Path) -> None:
+    text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -151,6 +241,32 @@ def profile_data(profile: Profile) -> dict[str, Any]:
         "remaining": dict(profile.remaining),
         "sources": [source._asdict() for source in profile.sources],
         "points": [asdict(point) for point in profile.points],
+    }
+
+
+def memory_data(memory: MeasuredMemory) -> dict[str, Any]:
+    """What was measured of memory as plain JSON values, in the form of its file."""
+    return {
+        "created": memory.created,
+        "gpu": memory.gpu,
+        "told_by": memory.told_by,
+        "context_bytes": memory.context_bytes,
+        "kernels_bytes": memory.kernels_bytes,
+        "workspace_bytes": memory.workspace_bytes,
+        "communicators": [
+            {"ranks": ranks, "num_bytes": size} for ranks, size in memory.communicators.items()
+        ],
+        "passes": [
+            {
+                "model": done.model,
+                "shape": done.shape,
+                "dtype": done.dtype,
+                "attention": done.attention,
+                "passes": [one._asdict() for one in done.passes],
+            }
+            for done in memory.passes
+        ],
+        "versions": dict(memory.versions),
     }
 
 
@@ -181,6 +297,13 @@ class _Reader:
             raise ProfileError(f"{self.what}: {name} holds {found}, not above 0; calibrate again")
         return found
 
+    def size(self, name: str) -> int:
+        """Bytes, or a count, of 0 or more."""
+        found: int = self.value(name, int)
+        if found < 0:
+            raise ProfileError(f"{self.what}: {name} holds {found}, below 0; measure again")
+        return found
+
     def inside(self, name: str) -> _Reader:
         """An object inside."""
         return _Reader(self.data.get(name), f"{self.what}: {name}")
@@ -192,12 +315,47 @@ class _Reader:
             yield _Reader(item, f"{self.what}: {name}[{number}]")
 
 
-def _profile(data: _Reader) -> Profile:
-    form = data.value("form", int)
-    if form != FORM:
-        raise ProfileError(
-            f"{data.what} is of form {form}; this version reads form {FORM}: calibrate again"
+def _memory(data: _Reader) -> MeasuredMemory:
+    part = data.inside("memory")
+    versions = part.inside("versions")
+    return MeasuredMemory(
+        profile=data.value("name", str),
+        created=part.value("created", str),
+        gpu=part.value("gpu", str),
+        told_by=part.value("told_by", str),
+        context_bytes=part.size("context_bytes"),
+        kernels_bytes=part.size("kernels_bytes"),
+        workspace_bytes=part.size("workspace_bytes"),
+        communicators={
+            item.size("ranks"): item.size("num_bytes") for item in part.items("communicators")
+        },
+        passes=tuple(_passes(item) for item in part.items("passes")),
+        versions={name: versions.value(name, str) for name in versions.data},
+    )
+
+
+def _passes(item: _Reader) -> MeasuredPasses:
+    found = [
+        MeasuredPass(
+            int(one.positive("tokens")),
+            int(one.positive("predicted_bytes")),
+            one.size("transient_bytes"),
+            one.size("gap_bytes"),
         )
+        for one in item.items("passes")
+    ]
+    if not found or [one.tokens for one in found] != sorted({one.tokens for one in found}):
+        raise ProfileError(f"{item.what}: passes are none, or not by tokens; measure again")
+    return MeasuredPasses(
+        model=item.value("model", str),
+        shape=item.value("shape", str),
+        dtype=item.value("dtype", str),
+        attention=item.value("attention", str),
+        passes=tuple(found),
+    )
+
+
+def _profile(data: _Reader) -> Profile:
     served, factors, spreads = (data.inside(name) for name in ("served", "factors", "spreads"))
     optional = {"quantization", "kv_dtype", "drafting"}
     counts = {name for name in Served._fields if name.endswith(("_size", "gpus"))}

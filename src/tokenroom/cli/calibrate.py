@@ -120,7 +120,7 @@ def _calibrate(
 
     from tokenroom.benchmarks.read import read_benchmark
     from tokenroom.calibrating import calibrate_deployment
-    from tokenroom.profile_files import read_profile, save_profile
+    from tokenroom.profile_files import has_speed, read_profile, save_profile
     from tokenroom.reports.progress import progress
 
     if not options["sources"]:
@@ -138,7 +138,7 @@ def _calibrate(
         found = calibrate_deployment(
             measured, files, name=name, now=datetime.now(UTC), on_round=on_round
         )
-    replaced = read_profile(path) if path.exists() else None
+    replaced = read_profile(path) if path.exists() and has_speed(path) else None
     save_profile(found.profile, path)
     if as_json:
         from tokenroom.reports.calibration_json import calibration_json
@@ -240,9 +240,11 @@ def _said(files: Sequence[BenchmarkFile]) -> Subject:
 
 
 def _list(*, as_json: bool, language: Language) -> int:
-    from tokenroom.profile_files import load_profile, saved_names
+    from tokenroom.profile_files import has_speed, load_profile, profile_path, saved_names
 
-    profiles = [load_profile(name, os.environ) for name in saved_names(os.environ)]
+    kept = saved_names(os.environ)
+    names = [name for name in kept if has_speed(profile_path(name, os.environ))]
+    profiles = [load_profile(name, os.environ) for name in names]
     if as_json:
         from tokenroom.reports.calibration_json import profiles_json
         from tokenroom.reports.console import print_json

@@ -20,6 +20,7 @@ from tokenroom.cli.options import (
     json_option,
     json_schema_option,
     language_option,
+    profile_options,
     say_written,
 )
 from tokenroom.cli.question import question
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 class _FitCommand(SectionedCommand):
     sections: Mapping[str, tuple[str, ...]] = {
-        "Hardware": SECTIONS["Hardware"],
+        "Hardware": (*SECTIONS["Hardware"], "profile_name", "profile_file"),
         "Model": SECTIONS["Model"],
         "Load": ("context", "concurrency", "request_tokens", "lengths", "seed"),
         "Engine": SECTIONS["Engine"],
@@ -78,6 +79,7 @@ class _FitCommand(SectionedCommand):
     is_flag=True,
     help="Print only the engine's command that starts it, with the files that it reads.",
 )
+@profile_options
 @json_schema_option
 @json_option
 @language_option
@@ -146,9 +148,14 @@ def _result(words: tuple[str, ...], options: dict[str, Any]) -> FitResult:
     from tokenroom.fitting import fit
 
     asked = question(words, options, verb="fit")
+    accelerator = asked.accelerator
+    if options["profile_name"] is not None or options["profile_file"] is not None:
+        from tokenroom.cli.hardware_profile import with_memory
+
+        accelerator = with_memory(accelerator, options["profile_name"], options["profile_file"])
     return fit(
         asked.model,
-        asked.accelerator,
+        accelerator,
         concurrency=options["concurrency"],
         request_tokens=options["request_tokens"],
         **asked.settings,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ import click
 from tokenroom.cli.options import (
     COUNT,
     POSITIVE,
+    gpu_file_option,
     json_option,
     json_schema_option,
     language_option,
@@ -57,6 +59,26 @@ DTYPES = ("bfloat16", "float16", "float32")
     help="What tells peaks: every tensor, exact; or the counters of CUDA's allocator, the default "
     "there.",
 )
+@click.option(
+    "--hardware",
+    is_flag=True,
+    help="Measure the GPU itself instead and keep a profile that fit --profile uses; layers of "
+    "MODEL are run, of llama-3.1-8b-instruct by default.",
+)
+@click.option(
+    "--tokens",
+    default="512,2048,8192",
+    show_default=True,
+    help="Token budgets of passes (--hardware).",
+)
+@click.option("--name", help="Name of the profile (--hardware).")
+@click.option(
+    "--profile-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Keep it in a file of your own (--hardware).",
+)
+@click.option("--gpus", type=POSITIVE, help="Measure NCCL between so many (--hardware).")
+@gpu_file_option
 @json_schema_option
 @json_option
 @language_option
@@ -73,6 +95,12 @@ def command(
 
         click.echo(schema_text(), nl=False)
         return 0
+    if options["hardware"]:
+        from tokenroom.cli.hardware_profile import measure_hardware
+        from tokenroom.measuring.libraries import require_torch
+
+        require_torch("transformers")
+        return measure_hardware(model, options, as_json=as_json, language=language)
     if model is None:
         raise CommandLineError("no model is given; name a folder with a config.json, or a model")
     from tokenroom.measuring.libraries import require_torch
@@ -106,7 +134,7 @@ def command(
         seed=options["seed"],
         meter=None if options["meter"] is None else Meter(options["meter"]),
     )
-    found = beside(measured, accelerator_of(device, load_catalogue()))
+    found = beside(measured, accelerator_of(device, load_catalogue(options["gpu_file"])))
     drawn = is_random(files, layers=options["layers"], random=options["random"])
     if as_json:
         from tokenroom.reports.console import print_json

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tokenroom.hardware.measured_memory import MeasuredMemory
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
@@ -33,6 +35,7 @@ class Accelerator:
         unified_memory: The host shares the memory (GB10, Apple, Strix Halo).
         sources: Source of each figure by field name.
         custom: Described by the user, not from the catalogue.
+        measured: What a profile of the machine tells of its memory, None without one.
     """
 
     key: str
@@ -54,6 +57,7 @@ class Accelerator:
     unified_memory: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
     custom: bool = False
+    measured: MeasuredMemory | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

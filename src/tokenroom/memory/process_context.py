@@ -29,11 +29,21 @@ beside the context.
 
 
 def cuda_context_bytes(accelerator: Accelerator) -> int:
-    """Bytes of the driver's context of one process."""
+    """Bytes of the driver's context of one process, as measured where a profile tells it."""
+    if accelerator.measured is not None:
+        return accelerator.measured.context_bytes
     processors = accelerator.multiprocessors or _MEASURED_MULTIPROCESSORS
     if accelerator.vendor != "nvidia":
         return CUDA_CONTEXT_BYTES
     return CUDA_CONTEXT_BYTES * processors // _MEASURED_MULTIPROCESSORS
+
+
+def context_source(accelerator: Accelerator, otherwise: str) -> str:
+    """Where the figure of :func:`cuda_context_bytes` is from."""
+    measured = accelerator.measured
+    if measured is None:
+        return otherwise
+    return f"measured on the machine, profile {measured.profile} of {measured.created}"
 
 
 def communicator_bytes(
@@ -46,9 +56,14 @@ def communicator_bytes(
         ranks: All processes of the deployment.
         tensor_ranks: Those that share each layer.
         expert_group: Experts have a group of their own.
+
+    Where a profile of the machine tells what the communicator of so many ranks takes, that stands
+    for the group of all ranks; the others are estimated still.
     """
     groups = 0
-    if ranks > 1:
+    measured = accelerator.measured
+    world = measured.communicators.get(ranks) if measured is not None and ranks > 1 else None
+    if ranks > 1 and world is None:
         groups += WORLD_COMMUNICATOR_BYTES
     if tensor_ranks > 1:
         groups += TENSOR_GROUP_BYTES
@@ -56,4 +71,4 @@ def communicator_bytes(
         groups += EXPERT_GROUP_BYTES
     if accelerator.vendor == "nvidia" and accelerator.link != "nvlink":
         groups = round(groups * _UNSWITCHED_SHARE)
-    return groups
+    return groups + (world or 0)

@@ -195,6 +195,7 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "fit.origin.model": ("from the model", "取自模型"),
     "fit.origin.tokenroom": ("assumed here", "此处假定"),
     "fit.warning": ("warning: ", "警告："),
+    "fit.note": ("note: ", "说明："),
     "fit.gpus": (" ({gpus} GPUs)", "（{gpus} 张 GPU）"),
     "fit.colon": (": ", "："),
     "sweep.left_out": (
@@ -230,6 +231,19 @@ FIT_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "{engine} {version} is newer than what is known ({newest}); the rules of {newest} were "
         "used",
         "{engine} {version} 比已知版本（{newest}）更新；按 {newest} 的规则计算",
+    ),
+    "notice.measured_memory": (
+        "Measured on the machine, by profile {profile} ({created}): CUDA context {context_bytes}, "
+        "kernels, cuBLAS's workspace, and peaks of passes of the layers it holds.",
+        "由配置文件 {profile}（{created}）在本机实测：CUDA 上下文 {context_bytes}、内核、"
+        "cuBLAS 工作区，以及其中所含层的计算峰值。",
+    ),
+    "notice.measured_context": (
+        "Measured on the machine, by profile {profile} ({created}): CUDA context {context_bytes}, "
+        "and NCCL where the number of ranks was measured. Its kernels and passes are PyTorch's "
+        "own, so this engine's stay estimates.",
+        "由配置文件 {profile}（{created}）在本机实测：CUDA 上下文 {context_bytes}，"
+        "以及测过的卡数的 NCCL。其中的内核与计算属于 PyTorch 本身，因此该引擎的这些项仍为估算。",
     ),
     "notice.gpus_unused": (
         "GPUs used: {used} of {count}; larger parallel sizes would use the rest",

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
     from tokenroom.serving_speed import UsualSpeed
 
+_TOLD = frozenset({"measured_memory", "measured_context"})
+"""Notices that warn of nothing."""
+
 _DECISIVE = frozenset(
     {
         "unknown_flag",
@@ -137,7 +140,10 @@ def _print_notices(out: Console, notices: Sequence[Notice], language: Language) 
     from rich.text import Text
 
     for notice in notices:
-        label = Text(message("fit.warning", language), style="yellow")
+        if notice.key in _TOLD:
+            label = Text(message("fit.note", language), style="dim")
+        else:
+            label = Text(message("fit.warning", language), style="yellow")
         hang = " " * label.cell_len
         out.print(Paragraph(label + Text(notice_text(notice, language)), rest=hang))
 

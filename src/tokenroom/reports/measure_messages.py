@@ -90,6 +90,49 @@ MEASURE_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "measure.part.self": ("own tokens", "自身 token"),
     "measure.part.cross": ("encoder's tokens", "编码器 token"),
     "measure.reasons": ("Why they differ", "差异原因"),
+    "measure.hardware.title": ("Memory of {gpu}: {versions}", "{gpu} 的显存：{versions}"),
+    "measure.hardware.context": (
+        "{size}: CUDA context, before any kernel ran",
+        "{size}：CUDA 上下文（未运行任何内核）",
+    ),
+    "measure.hardware.kernels": (
+        "{size}: kernels and libraries that the passes loaded",
+        "{size}：计算时加载的内核与库",
+    ),
+    "measure.hardware.workspace": (
+        "{size}: cuBLAS's workspace, in PyTorch's allocator",
+        "{size}：cuBLAS 工作区（在 PyTorch 分配器中）",
+    ),
+    "measure.hardware.communicator": (
+        "{size}: NCCL's communicator of {ranks} ranks, on each",
+        "{size}：{ranks} 个进程的 NCCL 通信器（每卡）",
+    ),
+    "measure.hardware.process": (
+        "Used memory was told by NVML for this process alone.",
+        "已用显存由 NVML 按本进程给出。",
+    ),
+    "measure.hardware.device": (
+        "Only the used memory of the whole device is told here, so the first two figures hold what "
+        "other processes use too; measure with nothing else on it.",
+        "此处只能得知整个设备的已用显存，因此前两个数字包含其他进程；请在没有其他程序时测量。",
+    ),
+    "measure.hardware.passes": (
+        "Prefill passes of layers of {model} ({dtype}, {attention})",
+        "{model} 各层的预填充计算（{dtype}，{attention}）",
+    ),
+    "measure.hardware.column.tokens": ("tokens", "token 数"),
+    "measure.hardware.column.measured": ("measured", "实测"),
+    "measure.hardware.column.gap": ("allocator's gap", "分配器差额"),
+    "measure.hardware.column.predicted": ("predicted", "预测"),
+    "measure.hardware.column.ratio": ("taken / predicted", "占用 / 预测"),
+    "measure.hardware.left_out": (
+        "Passes of {tokens} tokens did not fit and were left out.",
+        "{tokens} 个 token 的计算放不下，已略去。",
+    ),
+    "measure.hardware.written": (
+        "Kept in {file}; tokenroom fit ... --profile {name} uses it.",
+        "已保存到 {file}；用 tokenroom fit ... --profile {name} 使用。",
+    ),
     "measure.not_predicted": ("Nothing is predicted: {reason}", "没有预测：{reason}"),
     "measure.reason.unexplained": (
         "{difference_bytes} that nothing seen explains",

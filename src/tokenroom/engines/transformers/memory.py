@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 
 from tokenroom.engines.policy import Deployment, Estimate
@@ -11,6 +12,7 @@ from tokenroom.engines.transformers.activation import Step, is_counted, step_ter
 from tokenroom.engines.transformers.caches import CacheKind, layer_bytes
 from tokenroom.engines.transformers.placement import Module, Placement
 from tokenroom.engines.transformers.resolve import Resolved
+from tokenroom.hardware.measured_memory import MeasuredMemory, PassScale
 from tokenroom.memory.activations import Terms, terms_bytes
 from tokenroom.models.spec import Layer, ModelSpec
 from tokenroom.units import KIB, MIB
@@ -25,6 +27,8 @@ _RANGE_COUNTED: Final = (-0.08, 0.15)
 that no tensor fits."""
 _RANGE_ELSEWHERE: Final = (-0.4, 0.6)
 """Recorded passes of Mixtral, Qwen3-MoE and Qwen3-Next took -2 % to +54 % of the prediction."""
+_BEYOND: Final = "measured_beyond_counted"
+"""What passes measured on the machine took beyond the tensors that are counted."""
 _KERNELS_BYTES: Final = 185 * MIB
 _KERNELS_RANGE_BYTES: Final = (0, 600 * MIB)
 _SOURCE: Final = "transformers 5.24 models/llama/modeling_llama.py, counted on recorded passes"
@@ -39,6 +43,7 @@ class Use:
         peak: Transient memory of the widest pass above weights and that cache.
         phase: ``"prefill"`` or ``"decode"``.
         terms: What lives at that moment.
+        spread: Half of its range as a share, where passes like it were measured on the machine.
         decode_bytes: The same of a step that adds one token.
     """
 
@@ -47,6 +52,7 @@ class Use:
     phase: str
     terms: Terms
     decode_bytes: int
+    spread: float | None = None
 
 
 def use_of(deployment: Deployment, placement: Placement, gpu: int, batch: int, tokens: int) -> Use:
@@ -80,6 +86,10 @@ def use_of(deployment: Deployment, placement: Placement, gpu: int, batch: int, t
     # Between prompt and next step sliding layers still hold the whole prompt.
     extra = max(0, prefilled - kept) if cache.kind is not CacheKind.QUANTIZED else 0
     grown: Terms = (*prefill, ("prompt_in_windows", extra)) if extra else prefill
+    scale = _measured_scale(deployment, batch * prompt)
+    if scale is not None:
+        beyond = round(terms_bytes(grown) * (scale.ratio - 1))
+        grown = (*grown, (_BEYOND, beyond))
     widest, phase = (grown, "prefill")
     if terms_bytes(decode) > terms_bytes(grown):
         widest, phase = decode, "decode"
@@ -90,7 +100,29 @@ def use_of(deployment: Deployment, placement: Placement, gpu: int, batch: int, t
         phase=phase,
         terms=widest,
         decode_bytes=terms_bytes((*decode, *beside)),
+        spread=None if scale is None or phase != "prefill" else scale.spread,
     )
+
+
+def activation_shape(spec: ModelSpec) -> str:
+    """What activations of a model depend on, alike for all numbers of layers."""
+    kinds = dict.fromkeys(
+        ",".join(f"{weight.name}:{'x'.join(map(str, weight.shape))}" for weight in layer.weights)
+        for layer, _ in spec.layer_kinds
+    )
+    digest = sha256("|".join(kinds).encode()).hexdigest()[:12]
+    return f"{spec.model_type} {spec.hidden_size} {spec.vocab_size} {digest}"
+
+
+def _measured_scale(deployment: Deployment, tokens: int) -> PassScale | None:
+    """By what passes of the same layers on this machine differed from the count."""
+    measured = deployment.node.accelerator.measured
+    if measured is None or deployment.spec.quantization is not None:
+        return None
+    resolved: Resolved = deployment.resolved
+    shape = activation_shape(deployment.spec)
+    done = measured.passes_of(shape, resolved.cache.dtype, resolved.kernel.value)
+    return None if done is None else done.scale(tokens)
 
 
 def _pass(
@@ -116,6 +148,9 @@ def _pass(
     capability = deployment.node.accelerator.compute_capability
     newer = capability is None or capability >= _HOPPER
     workspace = _CUBLAS_WORKSPACE_BYTES if newer else _CUBLAS_WORKSPACE_BYTES_OLDER
+    measured = deployment.node.accelerator.measured
+    if measured is not None:
+        workspace = measured.workspace_bytes
     widest = step_terms(deployment.spec, step, resolved.cache, layers=layers, outputs=outputs)
     return (*widest, ("cublas_workspace", workspace))
 
@@ -134,21 +169,41 @@ def layers_on(spec: ModelSpec, placement: Placement, gpu: int) -> list[tuple[Lay
 
 
 def activation_estimate(spec: ModelSpec, use: Use) -> Estimate:
-    """The peak with its range."""
+    """The peak with its range: as passes like it came out on the machine, or as recorded ones."""
     low, high = _RANGE_COUNTED if is_counted(spec) else _RANGE_ELSEWHERE
+    if use.spread is not None:
+        low, high = -use.spread, use.spread
     return Estimate(
         num_bytes=use.peak,
         low_bytes=round(use.peak * (1 + low)),
         high_bytes=round(use.peak * (1 + high)),
         phase=use.phase,
         terms=use.terms,
-        source=_SOURCE,
+        source=f"{_SOURCE}; passes measured on the machine" if _is_measured(use) else _SOURCE,
     )
 
 
-def kernels() -> Estimate:
-    """Kernels that the driver loads on their first launch."""
+def _is_measured(use: Use) -> bool:
+    return any(name == _BEYOND for name, _ in use.terms)
+
+
+def kernels(measured: MeasuredMemory | None = None) -> Estimate:
+    """Kernels that the driver loads on their first launch.
+
+    Measured ones are of the passes that were run; others may load more, up to what is estimated
+    without a measurement, and none load less than half.
+    """
     low, high = _KERNELS_RANGE_BYTES
+    if measured is not None:
+        loaded = measured.kernels_bytes
+        return Estimate(
+            num_bytes=loaded,
+            low_bytes=loaded // 2,
+            high_bytes=max(high, loaded),
+            phase="first pass",
+            terms=(("kernels", loaded),),
+            source=f"profile {measured.profile}, {measured.created}",
+        )
     return Estimate(
         num_bytes=_KERNELS_BYTES,
         low_bytes=low,

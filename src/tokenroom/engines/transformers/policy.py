@@ -31,7 +31,7 @@ from tokenroom.errors import DeploymentError
 from tokenroom.hardware.accelerator import Accelerator, Node
 from tokenroom.memory.caching_allocator import allocated_bytes
 from tokenroom.memory.ledger import Line
-from tokenroom.memory.process_context import cuda_context_bytes
+from tokenroom.memory.process_context import context_source, cuda_context_bytes
 from tokenroom.models.spec import ModelSpec
 
 _LARGEST_BATCH: Final = 2**20
@@ -344,7 +344,7 @@ def _stage(
         weights["rounding"] = rounding
     use = use_of(deployment, placement, gpu, resolved.batch, resolved.tokens)
     activation = activation_estimate(deployment.spec, use)
-    driver = kernels()
+    driver = kernels(deployment.node.accelerator.measured)
     available = limit - context - sum(weights.values()) - driver.num_bytes - use.peak
     longer = use_of(deployment, placement, gpu, 1, resolved.tokens + 1).kv_bytes
     shorter = use_of(deployment, placement, gpu, 1, resolved.tokens).kv_bytes
@@ -427,7 +427,13 @@ def _lines(plan: TransformersPlan) -> Iterator[Line]:
     )
     yield estimated("activation_peak", stage.activation, "what lives at once in the widest pass")
     yield estimated("non_torch", stage.non_torch, "kernels in driver memory")
-    yield exact("context", stage.context_bytes, "CUDA context and other processes", {}, "measured")
+    yield exact(
+        "context",
+        stage.context_bytes,
+        "CUDA context and other processes",
+        {},
+        context_source(plan.deployment.node.accelerator, "measured on H100"),
+    )
     yield exact(
         "kv_cache",
         stage.kv_pool_bytes,

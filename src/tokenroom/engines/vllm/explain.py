@@ -11,6 +11,7 @@ from tokenroom.engines.vllm.generation import EngineGeneration
 from tokenroom.engines.vllm.kv_specs import AttentionSpec, KVCacheSpec, MambaSpec
 from tokenroom.engines.vllm.resolved import ResolvedSettings
 from tokenroom.memory.ledger import Confidence, Line
+from tokenroom.memory.process_context import context_source
 
 if TYPE_CHECKING:
     from tokenroom.engines.vllm.plan import VLLMPlan
@@ -103,7 +104,7 @@ def _lines(plan: VLLMPlan) -> Iterator[Line]:
         stage.context_bytes,
         sources["context_formula"],
         {},
-        sources["context"],
+        context_source(plan.deployment.node.accelerator, sources["context"]),
         confidence=Confidence.ESTIMATED,
     )
     yield from _pool(plan, stage, resolved, sources)

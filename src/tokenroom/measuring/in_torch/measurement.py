@@ -95,6 +95,7 @@ class Measurement:
         self._running = False
         self._cache: CacheCount | None = None
         self._warned = False
+        self._peaks: dict[str, tuple[int, int]] = {}
         self._measured: Measured | None = None
 
     def __enter__(self) -> Measurement:
@@ -111,7 +112,8 @@ class Measurement:
         else:
             for device in self._cuda_devices():
                 torch.cuda.synchronize(device)
-                torch.cuda.reset_peak_memory_stats(device)
+            self._restart()
+            self._peaks.clear()
             self._entry_bytes = torch.cuda.memory_allocated(self._device)
         return self
 
@@ -127,6 +129,7 @@ class Measurement:
         for hook in self._hooks:
             hook.remove()
         config = getattr(self._model, "config", None)
+        self._note_peaks()
         self._measured = Measured(
             model=str(getattr(config, "_name_or_path", "") or type(self._model).__name__),
             class_name=type(self._model).__name__,
@@ -137,7 +140,9 @@ class Measurement:
             device=self._device,
             weights=self._weights,
             passes=tuple(self._passes),
-            allocators=tuple(allocator_state(device) for device in self._cuda_devices()),
+            allocators=tuple(
+                allocator_state(device, *self._peaks[device]) for device in self._cuda_devices()
+            ),
             versions=library_versions(),
         )
 
@@ -169,7 +174,18 @@ class Measurement:
         if self._ledger is not None:
             self._ledger.restart()
         else:
-            torch.cuda.reset_peak_memory_stats(self._device)
+            self._note_peaks()
+            for device in self._cuda_devices():
+                torch.cuda.reset_peak_memory_stats(device)
+
+    def _note_peaks(self) -> None:
+        """Keep the highest peaks of each device, since every pass restarts them."""
+        for device in self._cuda_devices():
+            reserved, allocated = self._peaks.get(device, (0, 0))
+            self._peaks[device] = (
+                max(reserved, int(torch.cuda.max_memory_reserved(device))),
+                max(allocated, int(torch.cuda.max_memory_allocated(device))),
+            )
 
     def _close(self) -> None:
         """Take the peak of what followed the last pass."""
@@ -318,8 +334,8 @@ def weights_of(model: torch.nn.Module) -> Weights:
     )
 
 
-def allocator_state(device: str) -> AllocatorState:
-    """Counters of a CUDA device as they stand."""
+def allocator_state(device: str, reserved_peak: int, allocated_peak: int) -> AllocatorState:
+    """Counters of a CUDA device as they stand, with the peaks that were seen."""
     free, total = torch.cuda.mem_get_info(device)
     return AllocatorState(
         device=device,
@@ -327,8 +343,8 @@ def allocator_state(device: str) -> AllocatorState:
         used_bytes=total - free,
         reserved_bytes=torch.cuda.memory_reserved(device),
         allocated_bytes=torch.cuda.memory_allocated(device),
-        peak_reserved_bytes=torch.cuda.max_memory_reserved(device),
-        peak_allocated_bytes=torch.cuda.max_memory_allocated(device),
+        peak_reserved_bytes=reserved_peak,
+        peak_allocated_bytes=allocated_peak,
     )
 
 
