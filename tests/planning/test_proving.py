@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
+import pytest
 from planning_cases import demand
 
 from tokenroom import load_model
@@ -12,9 +13,11 @@ from tokenroom.execution.inline import Inline
 from tokenroom.execution.processes import Processes, WorkerLostError
 from tokenroom.hardware.catalogue import find_accelerator
 from tokenroom.planning.candidates import candidates
-from tokenroom.planning.judging import Bounds, Proposal, judged
+from tokenroom.planning.judging import Bounds, Judged, Proposal, judged, judged_layout
+from tokenroom.planning.judging_together import judged_together
 from tokenroom.planning.proving import Case, Proof, Prover
 from tokenroom.planning.search import Search
+from tokenroom.planning.tuning import DEFAULTS_ALONE
 from tokenroom.reports.messages import Language
 from tokenroom.reports.plan_json import plan_json
 
@@ -77,13 +80,31 @@ def test_any_number_of_workers_finds_the_same() -> None:
     assert hasty.tasks > len(alone["plans"]) + 5  # ahead of being asked for, and to get ready
 
 
-def test_processes_find_the_same() -> None:
+def test_processes_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tokenroom.planning.search.WORTH_IT", 2)  # layouts are judged by them, too
     processes = Processes(2)
     try:
         together = searched(processes, 2, users=60, output_tokens=32)
     finally:
         processes.shutdown(wait=False)
     assert json.dumps(together) == json.dumps(searched(Inline(), 1, users=60, output_tokens=32))
+
+
+def test_layouts_that_several_judge_come_in_their_order() -> None:
+    accelerators = [find_accelerator(gpu) for gpu in ("l40s", "h100", "4090", "a10")]
+    found = list(candidates([load_model("llama-3.1-8b")], accelerators, most_gpus=4))
+    layouts = [(each, Bounds()) for each in found]
+    assert len(layouts) > 16
+    for executor in (Hasty(), Deadly(1)):
+        told = list(judged_together(layouts, demand(), DEFAULTS_ALONE, executor, 2))
+        assert [_told(each) for each in told] == [
+            _told(judged_layout(each, demand(), DEFAULTS_ALONE)) for each in found
+        ]
+
+
+def _told(judged: Judged) -> list[str]:
+    proposed = [repr((each.candidate, each.replicas, each.headroom)) for each in judged.proposals]
+    return [*proposed, repr(judged.rejection), repr(judged.counts)]
 
 
 def test_an_interrupted_search_keeps_what_any_worker_found() -> None:

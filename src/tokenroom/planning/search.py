@@ -13,7 +13,8 @@ from tokenroom.execution.inline import Inline
 from tokenroom.planning.candidates import Candidate
 from tokenroom.planning.demand import Demand
 from tokenroom.planning.front import front, in_turns
-from tokenroom.planning.judging import Bounds, Proposal, Rejection, judged_layout
+from tokenroom.planning.judging import Bounds, Judged, Proposal, Rejection, judged_layout
+from tokenroom.planning.judging_together import WORTH_IT, judged_together
 from tokenroom.planning.proving import Case, Proven, Prover
 from tokenroom.planning.split_judging import splits_of
 from tokenroom.planning.tuned import Counts, Verdicts
@@ -122,7 +123,7 @@ class Search:
         self._candidates = candidates
         self._demand = demand
         self._space = space
-        self._verdicts = Verdicts() if verdicts is None else verdicts
+        self._verdicts = verdicts
         self._prices = prices or {}
         self._inventory = inventory
         self._budget = budget_usd_per_hour
@@ -135,21 +136,17 @@ class Search:
         self._proposals: list[Proposal] = []
         self._rejections: list[Rejection] = []
         self._verified: dict[Proposal, Verification] = {}
-        self._prover = Prover(executor or Inline(), workers)
+        self._executor, self._workers = executor or Inline(), workers
+        self._prover = Prover(self._executor, workers)
         self._complete = False
 
     def steps(self) -> Iterator[Progress]:
         """Search; gives a note before each piece of work."""
         self._prover.begin()
+        judged = self._verdicts_of_all()
         for candidate in self._candidates:
             yield Progress("judge", self._judged, len(self._candidates), candidate)
-            found = judged_layout(
-                candidate,
-                self._demand,
-                space_of(candidate.engine, self._space),
-                self._bounds(candidate),
-                self._verdicts,
-            )
+            found = next(judged)
             self._judged += 1
             self._counts += found.counts
             self._proposals += found.proposals
@@ -160,6 +157,19 @@ class Search:
             self._prover.ahead(map(self._case, upcoming))
             self._settle(upcoming[0], self._prover.result(self._case(upcoming[0])))
         self._complete = True
+
+    def _verdicts_of_all(self) -> Iterator[Judged]:
+        """What becomes of each candidate, by several workers where there are many."""
+        layouts = [(candidate, self._bounds(candidate)) for candidate in self._candidates]
+        if self._workers > 1 and self._verdicts is None and len(layouts) >= WORTH_IT:
+            yield from judged_together(
+                layouts, self._demand, self._space, self._executor, self._workers
+            )
+            return
+        kept = Verdicts() if self._verdicts is None else self._verdicts
+        for candidate, bounds in layouts:
+            space = space_of(candidate.engine, self._space)
+            yield judged_layout(candidate, self._demand, space, bounds, kept)
 
     def plan(self) -> Plan:
         """What has been found up to now, of an unfinished search by any worker."""
