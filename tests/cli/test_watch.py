@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -147,8 +148,10 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == json.loads(schema_text())
 
 
-def in_a_terminal(arguments: list[str], *, columns: int, rows: int) -> str:
-    """What a command writes to a terminal of a size."""
+def in_a_terminal(
+    arguments: list[str], *, columns: int, rows: int, interrupt_at: str | None = None
+) -> str:
+    """What a command writes to a terminal of a size; Ctrl-C when it has written something."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "tokenroom", *arguments],
@@ -164,6 +167,9 @@ def in_a_terminal(arguments: list[str], *, columns: int, rows: int) -> str:
     try:
         while part := os.read(ours, 65_536):
             parts.append(part)
+            if interrupt_at is not None and interrupt_at.encode() in b"".join(parts):
+                process.send_signal(signal.SIGINT)
+                interrupt_at = None
     except OSError:
         pass  # the other end of a terminal is gone
     os.close(ours)
@@ -191,3 +197,18 @@ def test_a_terminal_is_drawn_over_and_keeps_the_last_picture(
     replayed = in_a_terminal(["replay", path, "--speed", "20"], columns=100, rows=rows)
     assert "3 running, 1 waiting" in replayed.rpartition("\x1b[?1049l")[2]
     assert "x20" in replayed
+
+
+def test_ctrl_c_ends_a_watch_in_good_order(server: PageServer, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    shown = in_a_terminal(
+        ["watch", server.url, "--no-gpus", "--interval", "0.2s", "--record", str(path)],
+        columns=100,
+        rows=60,
+        interrupt_at="3 running, 1 waiting",
+    )
+    last = shown.rpartition("\x1b[?1049l")[2]
+    assert "3 running, 1 waiting" in last
+    assert "observation" in last
+    assert "Traceback" not in shown
+    assert path.read_bytes().endswith(b"}\n")

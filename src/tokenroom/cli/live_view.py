@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 def show_live(
     observations: Iterable[tuple[Observation, str | None]], *, foot: str, language: Language
 ) -> None:
-    """Draw each observation over the one before; the last stays on the screen.
+    """Draw each observation over the one before, until Ctrl-C; the last stays on the screen.
 
     Args:
         observations: Each with its title; None for that of a watch.
@@ -29,7 +30,8 @@ def show_live(
     out = console()
     view = WatchView(language, width=out.width, blocks="utf" in out.encoding.lower())
     last = None
-    with Live(console=out, auto_refresh=False, screen=True, vertical_overflow="ellipsis") as live:
+    screen = Live(console=out, auto_refresh=False, screen=True, vertical_overflow="ellipsis")
+    with screen as live, contextlib.suppress(KeyboardInterrupt):  # the usual end
         for seen, title in observations:
             view.width = out.width  # the window may have changed
             view.take(seen)
