@@ -10,7 +10,8 @@ from planning_cases import demand
 
 from tokenroom import load_model
 from tokenroom.execution.inline import Inline
-from tokenroom.execution.processes import Processes, WorkerLostError
+from tokenroom.execution.lost import WorkerLostError
+from tokenroom.execution.processes import Processes
 from tokenroom.hardware.catalogue import find_accelerator
 from tokenroom.planning.candidates import candidates
 from tokenroom.planning.judging import Bounds, Judged, Proposal, judged, judged_layout

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
-from tokenroom.execution.processes import WorkerLostError
+from tokenroom.execution.lost import WorkerLostError
 from tokenroom.planning.candidates import Candidate
 from tokenroom.planning.demand import Demand
 from tokenroom.planning.judging import Bounds, Judged, judged_layout
