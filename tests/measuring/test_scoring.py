@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from tiny_models import LLAMA, VOCABULARY, built, saved_writer  # noqa: E402
+from tiny_models import LLAMA, MAMBA, VOCABULARY, built, saved_writer  # noqa: E402
 
 from tokenroom.errors import MeasurementError  # noqa: E402
 from tokenroom.measuring.in_torch.scoring import Scorer, tokens_of  # noqa: E402
@@ -136,15 +136,7 @@ def test_progress_is_told_window_by_window() -> None:
 
 
 def test_states_are_left_out_and_said_to_be() -> None:
-    fields = {
-        "model_type": "mamba",
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "vocab_size": 256,
-        "state_size": 8,
-        "pad_token_id": 0,
-    }
-    scorer = Scorer(built(fields, "eager"), torch.arange(1, 101))
+    scorer = Scorer(built(MAMBA, "eager"), torch.arange(1, 101))
     with pytest.raises(MeasurementError, match="keeps no keys and values"):
         list(scorer.scores(windows_of(100, 40), []))
     mixed = {

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from tiny_models import CONFIGS, LLAMA, built  # noqa: E402
+from tiny_models import CONFIGS, LLAMA, MAMBA, built  # noqa: E402
 
 from tokenroom.measuring.in_torch.storages import StorageSet, count_cache, tensors_in  # noqa: E402
 
@@ -61,16 +61,8 @@ def test_a_quantised_cache_is_its_payload() -> None:
 
 
 def test_states_are_told_from_keys_and_values() -> None:
-    fields = {
-        "model_type": "mamba",
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "vocab_size": 256,
-        "state_size": 8,
-        "pad_token_id": 0,
-    }
     with torch.no_grad():
-        output = built(fields, "eager")(torch.ones((2, 8), dtype=torch.long), use_cache=True)
+        output = built(MAMBA, "eager")(torch.ones((2, 8), dtype=torch.long), use_cache=True)
     count = count_cache(output.cache)
     convolution, recurrent = 128 * 4 * 2, 128 * 8 * 4
     assert count.state_bytes == count.allocated_bytes == 2 * 2 * (convolution + recurrent)

@@ -12,6 +12,14 @@ import transformers
 RECORDED = Path(__file__).parent.parent / "fixtures" / "engines" / "transformers_activation.json"
 CONFIGS: dict[str, dict[str, Any]] = json.loads(RECORDED.read_text(encoding="utf-8"))["configs"]
 LLAMA = CONFIGS["llama"]
+MAMBA = {
+    "model_type": "mamba",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "vocab_size": 256,
+    "state_size": 8,
+    "pad_token_id": 0,
+}
 
 
 def built(fields: dict[str, Any], attention: str = "sdpa", *, seed: int = 0) -> Any:

@@ -93,8 +93,8 @@ def _measured(model: str, name: str, tokens: list[int], options: dict[str, Any])
     from tokenroom.measuring.in_torch.cuda_counters import CudaCounters, driver_version
     from tokenroom.measuring.in_torch.hardware import measure_terms
     from tokenroom.measuring.in_torch.hardware_name import accelerator_of
-    from tokenroom.measuring.in_torch.measurement import library_versions
     from tokenroom.measuring.in_torch.models import DTYPES, device_named, load
+    from tokenroom.measuring.in_torch.readings import library_versions
     from tokenroom.measuring.model_files import find_model_files
     from tokenroom.reports.progress import progress
 

@@ -208,8 +208,8 @@ def _scored(
     from tokenroom.measuring.libraries import require_torch
 
     require_torch("transformers")
-    from tokenroom.measuring.in_torch.measurement import library_versions
     from tokenroom.measuring.in_torch.models import device_named, is_random, load
+    from tokenroom.measuring.in_torch.readings import library_versions
     from tokenroom.measuring.in_torch.scoring import Scorer, tokens_of
     from tokenroom.measuring.model_files import find_model_files
     from tokenroom.measuring.quality import Quality
