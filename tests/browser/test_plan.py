@@ -101,7 +101,7 @@ def test_the_front_fills_in_and_what_is_found_is_kept_when_it_is_stopped(visit: 
     page = opened(visit, link(EVERY_KIND))
     expect(page.locator(".plan-asked")).to_contain_text("every kind that is known is tried")
     page.get_by_role("button", name="Find deployments").click()
-    expect(page.locator(".running")).to_contain_text("candidates judged", timeout=PATIENCE_MS)
+    expect(page.locator(".running")).to_contain_text("layouts judged", timeout=PATIENCE_MS)
     expect(page.locator(".front-point").first).to_be_visible(timeout=PATIENCE_MS)
     expect(page.locator(".plan-answer[aria-busy=true]")).to_have_count(1)
     with page.expect_request(lambda request: request.method == "DELETE"):
@@ -146,6 +146,32 @@ def test_what_is_refused_is_said_at_its_field(visit: Visit, language: str) -> No
     expect(said).to_have_count(0)
 
 
+def test_a_layout_without_a_published_checkpoint_is_looked_at_and_opened(visit: Visit) -> None:
+    layout = "models=meta-llama/Llama-3.1-8B-Instruct&weights=fp8&gpus=l40s::&users=20"
+    page = opened(visit, link(layout + "&input=512&output=64&most=1&top=1&run=yes"))
+    searched(page)
+    detail = page.locator(".plan-detail")
+    expect(detail).to_contain_text("Weights in fp8")
+    expect(detail.locator("#memory-bar")).to_be_visible()
+    weights = detail.locator(".legend li", has_text="weights").locator("b").inner_text()
+    assert 8 < float(weights) < 9.5
+    detail.get_by_role("button", name="Open in the calculator").click()
+    visit.settled()
+    expect(page.locator("main .legend li", has_text="weights").locator("b")).to_have_text(weights)
+
+
+def test_prompts_and_answers_apart_are_a_plan(visit: Visit) -> None:
+    load = "models=meta-llama/Llama-3.1-8B&load=rate&rate=6/s&input=8000&output=100"
+    page = opened(visit, link(load + "&tpot=15ms&gpus=h100-sxm-80gb::&top=1&run=yes"))
+    searched(page)
+    apart = page.locator(".plans").get_by_role("button", name="2P + 1D")
+    apart.click()
+    detail = page.locator(".plan-detail")
+    expect(detail).to_contain_text("Prompts: 2 x TP1, answers: 1 x TP1")
+    expect(detail.locator("pre")).to_contain_text("NixlConnector")
+    expect(detail.get_by_role("button", name="Open in the calculator")).to_have_count(0)
+
+
 def test_what_nothing_holds_is_said_with_the_reasons(visit: Visit) -> None:
     page = opened(visit, link("gpus=l40s::&tpot=1ms&most=1&run=yes"))
     searched(page)
@@ -166,7 +192,8 @@ def test_reports_are_saved(visit: Visit) -> None:
         found[name] = Path(download.value.path()).read_text(encoding="utf-8")
     plan = json.loads(found["JSON"])
     rows = list(csv.DictReader(io.StringIO(found["Everything that was tried (CSV)"])))
-    assert len(rows) == plan["candidates"]
+    tried = len(plan["plans"]) + len(plan["untried"]) + len(plan["rejected"])
+    assert len(rows) == tried >= plan["candidates"]
     assert [row["accelerator"] for row in rows if row["state"] == "proposed"] == [
         one["accelerator"] for one in plan["plans"]
     ]
@@ -187,6 +214,7 @@ def test_axe_finds_nothing_serious_and_nothing_runs_over_the_edge(visit: Visit) 
     searched(page)
     expect(page.locator(".plan-detail #memory-bar")).to_be_visible()
     page.get_by_text("类型与限制").click()
+    page.get_by_text("要尝试的设置").click()
     page.evaluate(AXE.read_text(encoding="utf-8"))
     found: dict[str, Any] = page.evaluate("axe.run()")
     serious = [

@@ -10,6 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser
@@ -42,6 +43,7 @@ QUESTIONS: list[tuple[str, dict[str, Any]]] = [
     ("claims", {"names": ["batching-static-cap"], "recorded": False}),
     ("claims", {"names": ["unheard-of"]}),
     ("read", {"text": "vllm serve Qwen/Qwen3-8B"}),
+    ("recipe", LLAMA | {"workload": "chat", "tpot": "50ms", "language": "zh"}),
     ("explain", {"text": "ValueError: No available memory for the cache blocks."} | LLAMA),
 ]
 
@@ -141,6 +143,26 @@ def test_a_log_is_explained_in_the_browser(browser: Browser, site: str) -> None:
     assert "stays in this browser" in said
     assert visit.problems == []
     assert [url for url in visit.asked if not url.startswith(site)] == []
+    context.close()
+
+
+def test_a_plan_is_searched_in_the_browser(browser: Browser, site: str) -> None:
+    context = browser.new_context(locale="en-US")
+    visit = Visit(context, site)
+    page = visit.page
+    page.set_default_timeout(PATIENCE_MS)
+    fields = "gpus=l40s::&users=30&input=256&output=32&most=1&top=1"
+    page.goto(site + f"?tab=plan&plan={quote(fields)}")
+    page.get_by_role("button", name="Find deployments").click()
+    page.wait_for_selector(".plan-answer[aria-busy=false] .plan-head")
+    assert "1 deployment holds it" in page.locator(".plan-head").inner_text()
+    page.wait_for_selector(".plan-detail #memory-bar")
+    assert page.locator("pre").inner_text().startswith("vllm serve ")
+    page.get_by_role("tab", name="Tables").click()
+    page.wait_for_selector("table.lookup")
+    page.get_by_role("tab", name="Claims").click()
+    page.wait_for_selector(".claim-rows")
+    assert visit.problems == []
     context.close()
 
 

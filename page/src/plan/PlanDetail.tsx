@@ -29,10 +29,20 @@ interface Props {
   onOpen: (deployment: Partial<Question>) => void;
 }
 
+/** Where a layout of weights has no published checkpoint, the command has a blank to fill in. */
+const BLANK = /'<a checkpoint of (\S+) in (\S+)>'/;
+
+/** The command with the model named, and the layout that is left over. */
+function readable(option: Option): { command: string; weights?: string } {
+  const command = option.launch.command ?? "";
+  const [, model, weights] = BLANK.exec(command) ?? [];
+  return model && weights ? { command: command.replace(BLANK, model), weights } : { command };
+}
+
 /** A replica as POST /v1/fit takes it: by the command that starts it. */
 function replicaBody(option: Option, language: Language): Record<string, unknown> {
   return {
-    command: option.launch.command,
+    ...readable(option),
     ...(option.engine.includes("@") ? { engine: option.engine } : {}),
     gpu: option.accelerator,
     gpus: option.gpus_per_replica,
@@ -41,7 +51,8 @@ function replicaBody(option: Option, language: Language): Record<string, unknown
 }
 
 export function PlanDetail({ option, demand, language, price, say, told, onOpen }: Props) {
-  const starts = option.launch.command !== null;
+  // prompts and answers apart are started by a script of several servers, which is no deployment
+  const starts = option.launch.command !== null && !option.split;
   const body = replicaBody(option, language);
   const concurrency = Math.max(1, Math.round(option.concurrency));
   const fitBody = { ...body, request_tokens: demand.input_tokens + demand.output_tokens, concurrency };
@@ -53,7 +64,8 @@ export function PlanDetail({ option, demand, language, price, say, told, onOpen 
   const open = async (more: Partial<Question>) => {
     try {
       onOpen({
-        ...(await deploymentOf(option.launch.command ?? "", option.accelerator, language)),
+        ...(await deploymentOf(readable(option).command, option.accelerator, language)),
+        ...(readable(option).weights ? { weights: readable(option).weights } : {}),
         gpus: option.gpus_per_replica,
         input: demand.input_tokens,
         output: demand.output_tokens,
@@ -90,7 +102,7 @@ export function PlanDetail({ option, demand, language, price, say, told, onOpen 
         </>
       )}
       <Simulation option={option} demand={demand} fit={fit} body={body} say={say} told={told} />
-      {starts ? <Starting option={option} say={say} told={told} /> : <p class="caption">{told("noCommand")}</p>}
+      {option.launch.command !== null ? <Starting option={option} say={say} told={told} /> : <p class="caption">{told("noCommand")}</p>}
     </section>
   );
 }

@@ -10,7 +10,7 @@ import { Boxes, Switch } from "../Switch";
 import { Text } from "../Text";
 import { described, type Preset, valueOf } from "../traffic/workload";
 import { named, type Say } from "../words";
-import { type Chosen, chosenOf, chosenText, modelsOf, type PlanAsked } from "./asked";
+import { BEGINNING, type Chosen, chosenOf, chosenText, modelsOf, type PlanAsked } from "./asked";
 import type { PlanSay, PlanWord } from "./words";
 
 const OWN = "own";
@@ -97,6 +97,20 @@ export function PlanForm(props: Props) {
           {text("top", told("top"))}
         </div>
       </details>
+      <details>
+        <summary>{told("settings")}</summary>
+        <Box label={told("tune")} checked={asked.tune === "yes"} onChange={(on) => onChange({ tune: on ? "yes" : "no" })} />
+        <Box label={told("apart")} checked={asked.apart === "yes"} onChange={(on) => onChange({ apart: on ? "yes" : "no" })} />
+        <div class="row">
+          {text("tokens", told("tokens"), "auto, 2048, 8192")}
+          {text("seqs", told("seqs"), "auto, 64")}
+        </div>
+        <div class="row">
+          {text("share", told("share"), "auto, 0.95")}
+          {text("offload", told("offload"), "none, 64GiB")}
+        </div>
+        {text("draft", told("draft"), "none, ngram:3, mtp")}
+      </details>
       <div class="run-row">
         {/* with keys: else a click on one ends as a click on what took its place */}
         {props.running ? (
@@ -107,6 +121,14 @@ export function PlanForm(props: Props) {
       </div>
       {alone && <p class="caption">{told("alone")}</p>}
     </form>
+  );
+}
+
+function Box({ label, checked, onChange }: { label: string; checked: boolean; onChange: (on: boolean) => void }) {
+  return (
+    <label class="box">
+      <input type="checkbox" checked={checked} onChange={(event) => onChange(event.currentTarget.checked)} /> {label}
+    </label>
   );
 }
 
@@ -123,7 +145,7 @@ function LengthPresets({ asked, say, told, onChange }: Pick<Props, "asked" | "sa
         value={chosen?.name ?? OWN}
         onChange={(event) => {
           const preset = presets.find(({ name }) => name === event.currentTarget.value);
-          onChange(preset ? { input: valueOf(preset.workload, "input"), output: valueOf(preset.workload, "output") } : { input: "1024", output: "256" });
+          onChange(preset ? { input: valueOf(preset.workload, "input"), output: valueOf(preset.workload, "output") } : { input: BEGINNING.input, output: BEGINNING.output });
         }}
       >
         <option value={OWN} selected={!chosen}>{told("lengthsOwn")}</option>

@@ -80,6 +80,7 @@ const inEnglish = (key: string): string => JSON.stringify({ ...(JSON.parse(key) 
 
 function Head({ plan, running, told }: { plan: Plan; running: boolean; told: PlanSay }) {
   const count = plan.plans.length;
+  const settings = plan.deployments ? plan.deployments.judged + plan.deployments.ruled_out_by_bounds : 0;
   const file = (ending: string) => `plan-${(plan.plans[0]?.model ?? "").replace(/.*\//, "") || "tokenroom"}.${ending}`;
   return (
     <header class="above plan-head">
@@ -87,7 +88,7 @@ function Head({ plan, running, told }: { plan: Plan; running: boolean; told: Pla
         {count > 0 && <><b class="number">{count}</b> {told(count === 1 ? "foundOne" : "found")}</>}
         {count === 0 && !running && told("foundNone")}
         {running && <small> {told("soFar")}</small>}
-        <small class="number"> {whole(plan.judged)} {told("of")} {whole(plan.candidates)} {told("judgedOf")}</small>
+        <small class="number"> {whole(plan.judged)} {told("of")} {whole(plan.candidates)} {told("judgedOf")}{settings > plan.judged && `, ${whole(settings)} ${told("withSettings")}`}</small>
       </h2>
       <Menu label={told("download")} disabled={false}>
         <button type="button" onClick={() => download(file("md"), new Blob([plan.markdown], { type: "text/markdown" }))}>{told("report")}</button>

@@ -24,6 +24,15 @@ export interface PlanAsked extends Fields {
   engines: string;
   weights: string;
   kv: string;
+  /** Whether settings of the engine are tried, and prompts and answers on servers of their own. */
+  tune: string;
+  apart: string;
+  /** Settings to choose from, with commas between; those usual where empty. */
+  tokens: string;
+  seqs: string;
+  share: string;
+  offload: string;
+  draft: string;
   most: string;
   budget: string;
   top: string;
@@ -39,8 +48,8 @@ export const BEGINNING: PlanAsked = {
   clients: "64",
   rate: "5/s",
   burst: "",
-  input: "1024",
-  output: "256",
+  input: "3072",
+  output: "1024",
   context: "",
   ttft: "2s",
   tpot: "50ms",
@@ -50,6 +59,13 @@ export const BEGINNING: PlanAsked = {
   engines: "vllm",
   weights: "",
   kv: "auto",
+  tune: "yes",
+  apart: "yes",
+  tokens: "",
+  seqs: "",
+  share: "",
+  offload: "",
+  draft: "",
   most: "8",
   budget: "",
   top: "5",
@@ -105,6 +121,15 @@ export function planBody(asked: PlanAsked, model: string, language: string): Rec
     weights: listOf(asked.weights),
     kv: listOf(asked.kv),
     top: numberOr(asked.top),
+    disaggregate: asked.apart === "yes",
+    settings: {
+      ...given("token_budget", asked.tokens, listOf(asked.tokens)),
+      ...given("max_num_seqs", asked.seqs, listOf(asked.seqs)),
+      ...given("util", asked.share, listOf(asked.share)),
+      ...given("kv_offload", asked.offload, listOf(asked.offload)),
+      ...given("draft", asked.draft, listOf(asked.draft)),
+      engine_defaults: asked.tune !== "yes",
+    },
     language,
   };
 }
@@ -114,6 +139,7 @@ const FIELDS: Record<string, keyof PlanAsked> = {
   models: "models", users: "users", think_time: "think", concurrency: "clients", rate: "rate", burst: "burst",
   input: "input", output: "output", context: "context", ttft: "ttft", tpot: "tpot", gpus_from: "gpus", have: "gpus",
   prices: "gpus", price: "gpus", budget: "budget", max_gpus: "most", engines: "engines", engine: "engines",
+  token_budget: "tokens", max_num_seqs: "seqs", util: "share", kv_offload: "offload", draft: "draft",
   weights: "weights", kv: "kv", top: "top", objective: "ttft", catalogue: "models",
 };
 

@@ -14,6 +14,8 @@ export interface Candidate {
   expert_parallel: boolean;
   kv_cache_dtype: string | null;
   gpus_per_replica: number;
+  /** Servers of prompts and of answers, where they are apart. */
+  split?: { prompt_servers: number; prompt_tensor_parallel_size: number; answer_servers: number } | null;
 }
 
 export interface Proposal extends Candidate {
@@ -71,6 +73,8 @@ export interface Plan {
   complete: boolean;
   candidates: number;
   judged: number;
+  /** Of candidates with all settings that are tried of each. */
+  deployments?: { judged: number; ruled_out_by_bounds: number };
   plans: Option[];
   untried: Proposal[];
   rejected: Rejection[];

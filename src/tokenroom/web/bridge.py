@@ -50,12 +50,21 @@ def answered(
             tell(done, total, json.dumps(figures), json.dumps(partial))
 
     options = {"on_progress": on_progress} if kind in _TELLING else {}
-    question = SimpleNamespace(**(_defaults()[kind] | json.loads(body)))
+    question = _question(_defaults()[kind], json.loads(body))
     try:
         return json.dumps(ANSWERS[kind](question, _find, **options))
     except TokenroomError as error:
         said = refusal_in(Language(question.language), str(error))
         return json.dumps({"error": {"message": said}})
+
+
+def _question(defaults: dict[str, Any], body: dict[str, Any]) -> SimpleNamespace:
+    """What is asked with what is not; forms within it likewise."""
+    forms = {
+        name: SimpleNamespace(**(fields | body.get(name, {})))
+        for name, fields in defaults["forms"].items()
+    }
+    return SimpleNamespace(**(defaults["fields"] | body | forms))
 
 
 @lru_cache(maxsize=1)

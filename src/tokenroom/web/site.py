@@ -10,7 +10,9 @@ import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from pydantic import BaseModel
 
 from tokenroom.errors import CommandLineError
 from tokenroom.web import catalogues
@@ -86,14 +88,7 @@ def _write_lists(folder: Path) -> None:
 
 def _write_package(archive: Path) -> None:
     """The library and what reads YAML, as one archive."""
-    defaults = {
-        kind: {
-            name: field.get_default(call_default_factory=True)
-            for name, field in form.model_fields.items()
-            if not field.is_required()
-        }
-        for kind, form in FORMS.items()
-    }
+    defaults = {kind: _defaults_of(form) for kind, form in FORMS.items()}
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
         for file in _library():
             packed.write(file, Path("tokenroom") / file.relative_to(_PACKAGE))
@@ -102,6 +97,20 @@ def _write_package(archive: Path) -> None:
 
         for file in sorted(Path(yaml.__file__).parent.glob("*.py")):
             packed.write(file, Path("yaml") / file.name)
+
+
+def _defaults_of(form: type[BaseModel]) -> dict[str, Any]:
+    """What a form's fields hold unasked; a form within a form is an object under ``forms``."""
+    found = {
+        name: field.get_default(call_default_factory=True)
+        for name, field in form.model_fields.items()
+        if not field.is_required()
+    }
+    forms = {name: value for name, value in found.items() if isinstance(value, BaseModel)}
+    return {
+        "fields": {name: value for name, value in found.items() if name not in forms},
+        "forms": {name: value.model_dump() for name, value in forms.items()},
+    }
 
 
 def _library() -> Iterator[Path]:
