@@ -458,6 +458,133 @@ def test_the_first_cause_is_the_reported_one(
     assert (None if found.phase is None else str(found.phase)) == phase, where
 
 
+FURTHER: list[tuple[str, str, str | None, tuple[str, ...]]] = [
+    # where, cause, phase, lines
+    (
+        "vllm-project/vllm#22173: ten images and a video a request",
+        "encoder_budget",
+        "profile",
+        (
+            "WARNING 08-04 16:54:49 [profiling.py:247] The sequence length used for profiling "
+            "(max_num_batched_tokens / max_num_seqs = 8192) is too short to hold the multi-modal "
+            "embeddings in the worst case (180224 tokens in total).",
+            "(VllmWorkerProcess pid=42878) ERROR 08-04 16:54:59 [multiproc_worker_utils.py:238] "
+            "Exception in worker VllmWorkerProcess while processing method "
+            "determine_num_available_blocks.",
+            "torch.OutOfMemoryError: CUDA out of memory.",
+        ),
+    ),
+    (
+        "vllm-project/vllm#12095: whisper for 256 requests at once on 8 GiB",
+        "encoder_budget",
+        "kv_init",
+        (
+            "INFO 01-15 11:06:43 model_runner.py:1102] Loading model weights took 0.0713 GB",
+            "INFO 01-15 11:06:43 enc_dec_model_runner.py:278] Starting profile run for multi-modal "
+            "models.",
+            "INFO 01-15 11:06:48 worker.py:240] the current vLLM instance can use total_gpu_memory "
+            "(8.00GiB) x gpu_memory_utilization (0.90) = 7.20GiB",
+            "INFO 01-15 11:06:48 worker.py:240] model weights take 0.07GiB; non_torch_memory takes "
+            "0.04GiB; PyTorch activation peak memory takes 7.09GiB; the rest of the memory "
+            "reserved "
+            "for KV Cache is -0.00GiB.",
+            "ValueError: No available memory for the cache blocks.",
+        ),
+    ),
+    (
+        "vllm-project/vllm#546: sequences that are swapped out",
+        "kv_pool_too_small",
+        "decode",
+        (
+            "INFO 10-28 11:16:39 metrics.py:349] Avg prompt throughput: 0.0 tokens/s, Avg "
+            "generation "
+            "throughput: 7154.5 tokens/s, Running: 2 reqs, Swapped: 0 reqs, Pending: 98 "
+            "reqs, GPU KV "
+            "cache usage: 86.1%, CPU KV cache usage: 0.0%.",
+            "WARNING 10-28 11:16:41 scheduler.py:1483] Sequence group chat-7e63 is preempted by "
+            "PreemptionMode.SWAP mode because there is not enough KV cache space.",
+        ),
+    ),
+    (
+        "GAIR-NLP/LIMO#29: the warning alone",
+        "kv_pool_too_small",
+        "decode",
+        (
+            " Sequence group 221 is preempted by PreemptionMode.RECOMPUTE mode because there "
+            "is not "
+            "enough KV cache space. total_num_cumulative_preemption=101",
+        ),
+    ),
+    (
+        "sgl-project/sglang#37712: logits of several long prompts in one tensor",
+        "activation_peak",
+        "runtime",
+        (
+            "    logits = deep_gemm.fp8_mqa_logits(",
+            "tvm.error.InternalError: CUDA out of memory. Tried to allocate 73.65 GiB. GPU 1 ... "
+            "50.40 GiB is free.",
+        ),
+    ),
+    (
+        "xorbitsai/inference#1036: scratch memory of a longer context",
+        "compute_buffer",
+        "prefill",
+        (
+            "CUDA error: out of memory",
+            "  current device: 0, in function ggml_cuda_pool_malloc_vmm at /ggml-cuda.cu:7812",
+            "  cuMemCreate(&handle, reserve_size, &prop, 0)",
+        ),
+    ),
+    (
+        "ikawrakow/ik_llama.cpp#235: fifteen GPUs and four copies",
+        "compute_buffer",
+        "kv_init",
+        (
+            "llama_kv_cache_init:     CUDA14 KV buffer size =   180.00 MiB",
+            "llama_new_context_with_model: pipeline parallelism enabled (n_copies=4)",
+            "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 8900.01 MiB on device 0: "
+            "cudaMalloc failed: out of memory",
+            "ggml_gallocr_reserve_n: failed to allocate CUDA0 buffer of size 9332334592",
+            "llama_new_context_with_model: failed to allocate compute buffers",
+        ),
+    ),
+    (
+        "abetlen/llama-cpp-python#1944: a cache of 200 GiB on one of four GPUs",
+        "kv_preallocation",
+        "kv_init",
+        (
+            "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 204800.00 MiB on device 0: "
+            "cudaMalloc failed: out of memory",
+            "llama_kv_cache_init: failed to allocate buffer for kv cache",
+            "llama_init_from_model: llama_kv_cache_init() failed for self-attention cache",
+            "ValueError: Failed to create llama_context",
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("where", "cause", "phase", "lines"), FURTHER)
+def test_threads_that_were_read_last_are_told(
+    where: str, cause: str, phase: str | None, lines: tuple[str, ...]
+) -> None:
+    test_the_first_cause_is_the_reported_one(where, cause, phase, lines)
+
+
+def test_a_buffer_that_was_done_without_is_no_failure() -> None:
+    """ggml-org/llama.cpp#26297: it goes on with one copy of the inputs instead of several."""
+    lines = (
+        "load_tensors: offloaded 63/63 layers to GPU",
+        "E ggml_backend_cuda_buffer_type_alloc_buffer: allocating 51748.72 MiB on device 1: "
+        "cudaMalloc failed: out of memory",
+        "E graph_reserve: failed to allocate compute buffers",
+        "W sched_reserve: compute buffer allocation failed, retrying without pipeline parallelism",
+        "I srv    load_model: initializing, n_slots = 1, n_ctx_slot = 50176, kv_unified = 'false'",
+        "main: server is listening on http://127.0.0.1:8080",
+    )
+    found = explain(io.BytesIO("\n".join(lines).encode()))
+    assert found.first is None
+
+
 RUNNING = (
     "INFO 02-20 18:36:10 [kv_cache_utils.py:1319] GPU KV cache size: 150,745 tokens",
     "INFO:     Application startup complete.",

@@ -22,7 +22,8 @@ class Buffers:
                 evidence=(*report.of("ggml_projected")[-1:], found),
                 reason="fit_refused",
             )
-        failed = report.of("ggml_alloc")
+        again = [one.line for one in report.of("ggml_retry")]
+        failed = [one for one in report.of("ggml_alloc") if not again or one.line > again[-1]]
         ollama = report.engine == "ollama"
         if not failed:
             if report.engine in ("llama.cpp", "ollama"):
@@ -83,7 +84,7 @@ class Buffers:
         for found in report.of("cuda_oom", "cublas_alloc")[:1]:
             yield Finding(
                 cause=CauseName.COMPUTE_BUFFER,
-                phase=phase_of(report, [found]),
+                phase=phase_of(report, [found], usual=Phase.PREFILL),
                 weight=0.6,
                 evidence=(found,),
                 reason="compute_buffer",

@@ -88,11 +88,13 @@ class NothingLeft:
             )
         activation = told.get("activation_gib", 0.0)
         if left is not None and left <= 0 < left + activation:
+            most = budget is not None and activation >= budget / 2
+            encoder = report.of("encoder_budget")
             yield Finding(
-                cause=CauseName.ACTIVATION_PEAK,
+                cause=CauseName.ENCODER_BUDGET if most and encoder else CauseName.ACTIVATION_PEAK,
                 phase=Phase.KV_INIT,
-                weight=0.6,
-                evidence=(found[0],),
+                weight=0.93 if most else 0.6,
+                evidence=(*(encoder[-1:] if most else ()), found[0]),
                 reason="activations_over_rest",
                 values={"activation": f"{activation:g}"},
             )

@@ -25,6 +25,8 @@ _PROCESS: Final = re.compile(rf"Process \d+ has ({AMOUNT}) memory in use")
 _LEFTOVER: Final = 0.05
 """Of a GPU, below which what PyTorch keeps unused is what reading weights leaves behind."""
 
+_LARGEST_WEIGHT_BYTES: Final = 8 * GIB
+
 _UNPLACED: Final = 0.5
 """Of an error of which nothing tells whether a model was read or a request served."""
 
@@ -98,13 +100,22 @@ class GraphCapture:
             return  # it runs after the graphs
         for found in _telling(report)[:1]:
             began = report.phase_at(found.line)
-            named = began != "runtime" and ("graphs" in found.values or "private" in found.values)
-            if named or phase_of(report, [found]) is Phase.GRAPH_CAPTURE or began == "kv_init":
+            phase = phase_of(report, [found])
+            # graphs hold memory of their own while they are captured, and ever after
+            held = "private" in found.values and phase is not Phase.RUNTIME
+            named = began != "runtime" and (
+                "graphs" in found.values or (held and began is not None)
+            )
+            if named or held or phase is Phase.GRAPH_CAPTURE or began == "kv_init":
                 pool = [one for one in report.of("vllm_pool") if one.line < found.line]
                 yield Finding(
                     cause=CauseName.CUDA_GRAPHS,
                     phase=Phase.GRAPH_CAPTURE,
-                    weight=0.93 if named or began != "kv_init" else 0.7,
+                    weight=0.93
+                    if named or phase is Phase.GRAPH_CAPTURE
+                    else 0.7
+                    if began == "kv_init"
+                    else 0.5,
                     evidence=(*pool[-1:], found),
                     reason="graphs",
                 )
@@ -141,10 +152,13 @@ class Weights:
                 values={"share": f"{done:.0%}" if done is not None else ""},
             )
             placed = is_placed(report, found)
+            asked = found.size_bytes("asked") or 0.0
+            # no tensor of weights is that large: one for all tokens of a step may be
+            step = not placed and asked >= _LARGEST_WEIGHT_BYTES
             yield Finding(
                 cause=CauseName.WEIGHTS_TOO_BIG,
                 phase=Phase.LOAD,
-                weight=_UNPLACED if not placed else 0.8 if full else 0.6,
+                weight=_UNPLACED - 0.1 * step if not placed else 0.8 if full else 0.6,
                 evidence=(*frames, found),
                 reason="weights" if placed else "unplaced",
             )

@@ -67,6 +67,11 @@ KINDS: Final[tuple[Kind, ...]] = (
         r"failed to fit params to free device memory",
     ),
     kind_of(
+        "ggml_retry",  # src/llama-context.cpp: it goes on without what did not fit
+        "retrying without pipeline parallelism",
+        r"retrying without pipeline parallelism",
+    ),
+    kind_of(
         "ggml_projected",
         "of free device memory",
         r"projected to use (?P<asked>\d+ MiB) of device memory vs\. (?P<free>\d+ MiB) of free",

@@ -86,6 +86,7 @@ KINDS: Final[tuple[Kind, ...]] = (
             "in <listcomp>",
             " encountered an error",
             "RuntimeBuffers::",
+            "processing method",
         ),
         r"\b(?P<where>Method (?:Warmup|Prefill|Decode)(?= encountered an error)"
         r"|dispatch_model|caching_allocator_warmup|load_checkpoint_in_model|_load_pretrained_model"

@@ -60,8 +60,9 @@ KINDS: Final[tuple[Kind, ...]] = (
     ),
     kind_of(
         "preempted",
-        ("preempted by", "preempt"),
-        r"is preempted by|num_preemptions_total\{[^}]*\} (?P<counter>[1-9][\d.e+]*)"
+        ("preempt", "Preempting request"),
+        r"is preempted by|Preempting request "
+        r"|num_preemptions_total\{[^}]*\} (?P<counter>[1-9][\d.e+]*)"
         r"|(?P<plain>[1-9]\d*) preemptions",
         r"total_num_cumulative_preemption=(?P<count>\d+)",
     ),
@@ -86,6 +87,7 @@ KINDS: Final[tuple[Kind, ...]] = (
         "encoder_budget",
         (
             "enc_dec_model_runner",
+            "multi-modal embeddings",
             "encoder cache",
             "multimodal",
             "mm_encoder",
@@ -93,7 +95,8 @@ KINDS: Final[tuple[Kind, ...]] = (
             "Encoder cache",
         ),
         r"(?P<enc_dec>enc_dec_model_runner)|Encoder cache will be initialized"
-        r"|multimodal (?:data )?budget|profile.*multimodal"
+        r"|hold the multi-modal embeddings in the worst case|multimodal (?:data )?budget"
+        r"|profile.*multimodal"
         r"|embed_multimodal|get_multimodal_embeddings|_process_(?:image|video)_input",
     ),
     kind_of(
