@@ -1,5 +1,10 @@
+import bz2
+import gzip
 import io
 import json
+import lzma
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
@@ -58,6 +63,45 @@ def test_several_logs_have_an_answer_each(
     code, out, _ = run(capsys, str(tmp_path / "a.log"), str(tmp_path / "b.log"), "--json")
     assert code == 1
     assert [one["cause"] for one in json.loads(out)] == ["kv_pool_too_small", "unknown"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_packed_logs_are_unpacked(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    log = tmp_path / "server.log.packed"
+    log.write_bytes(pack(LOG.encode()))
+    assert run(capsys, str(log))[0] == 0
+    log.write_bytes(pack(LOG.encode())[:-8])  # cut off: what was read before counts
+    code, out, _ = run(capsys, str(log))
+    assert code in (0, 1)
+    assert out
+
+
+def test_zstd_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = tmp_path / "server.log.zst"
+    log.write_bytes(b"\x28\xb5\x2f\xfd" + b"x" * 20)
+    code, _, said = run(capsys, str(log))
+    assert code == 2
+    assert "packed by zstd" in said
+
+
+def test_memory_snapshots_are_told_and_hostile_ones_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    block = {"size": 2**30, "state": "active_allocated", "frames": []}
+    segment = {"device": 0, "total_size": 2**30, "blocks": [block]}
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps({"segments": [segment], "device_traces": []}))
+    code, out, _ = run(capsys, str(path), "--json")
+    answer = json.loads(out)
+    jsonschema.validate(answer, json.loads(schema_text()))
+    assert (code, answer["cause"]) == (1, "unknown")
+    assert answer["snapshot"][0]["reserved_bytes"] == 2**30
+    path.write_bytes(pickle.dumps(print))
+    code, _, said = run(capsys, str(path))
+    assert code == 2
+    assert "more than plain values" in said
 
 
 def test_standard_input_is_read(

@@ -279,6 +279,28 @@ def test_exit_codes_of_a_kill_are_read(line: str) -> None:
     assert diagnosed(LOADING, line).cause is CauseName.HOST_RAM
 
 
+SMI = {
+    "driver 535": (
+        "|   0  NVIDIA GeForce RTX 4090        On  | 00000000:1E:00.0 Off |                  Off |",
+        "| 30%   26C    P8              16W / 450W |  20214MiB / 24564MiB |      0%      Default |",
+        "|    0   N/A  N/A      4711      C   python3                                   20100MiB |",
+    ),
+    "driver 450": (
+        "| 23%   42C    P2   108W / 250W |  10719MiB / 11172MiB |     42%      Default |",
+        "|    0      1234      C   python                                     10700MiB |",
+    ),
+}
+
+
+@pytest.mark.parametrize("table", SMI.values(), ids=SMI)
+def test_an_error_without_figures_is_told_by_the_processes_beside_it(
+    table: tuple[str, ...],
+) -> None:
+    found = diagnosed("RuntimeError: CUDA error: out of memory", *table)
+    assert (found.cause, found.confidence) == (CauseName.OTHER_PROCESS, "low")
+    assert diagnosed(*table).first is None  # a table alone is no failure
+
+
 def test_a_start_that_served_later_is_told() -> None:
     found = diagnosed(LOADING, LOADED, FULL, LOADING, LOADED, POOL, SERVES)
     assert found.cause is CauseName.ACTIVATION_PEAK

@@ -62,7 +62,6 @@ DIAGNOSIS_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "可能，日志过短无法确定",
     ),
     "explain.verdict": ("{cause}, {phase} ({confidence})", "{cause}，{phase}（{confidence}）"),
-    "explain.verdict.plain": ("{cause} ({confidence})", "{cause}（{confidence}）"),
     "explain.healthy": ("Nothing wrong here: the engine serves.", "没有问题：引擎正常服务。"),
     "explain.not_memory": (
         "Nothing here speaks of memory. The last error: {error}",
@@ -339,6 +338,11 @@ DIAGNOSIS_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "One GPU has far less free than the others before anything was loaded: something else is "
         "on it.",
         "加载之前某个 GPU 的空闲显存远少于其他 GPU：上面有其他进程。",
+    ),
+    "explain.reason.processes_listed": (
+        "nvidia-smi lists processes that hold {used} of {total} MiB, and the error has no figures "
+        "of its own.",
+        "nvidia-smi 列出的进程占用 {total} MiB 中的 {used} MiB，而错误本身没有数字。",
     ),
     "explain.reason.native": (
         "The process holds {native} GiB that PyTorch does not know of (it has {held}): weights and "

@@ -1,4 +1,4 @@
-"""Settings and machines: slices, divisions that cannot be, what WSL does."""
+"""Machines: a slice that is taken for a small GPU."""
 
 from __future__ import annotations
 
@@ -25,36 +25,4 @@ class Slices:
             )
 
 
-class Division:
-    """Tensor parallelism does not divide the model."""
-
-    def weigh(self, report: Report) -> Iterator[Finding]:
-        """The engine says so and stops."""
-        found = report.of("tp_heads")
-        if found:
-            yield Finding(
-                cause=CauseName.MISCONFIGURATION,
-                phase=Phase.LOAD,
-                weight=0.93,
-                evidence=(found[0],),
-                reason="division",
-            )
-
-
-class SlowHost:
-    """WSL has no pinned memory: transfers are slow, and nothing failed."""
-
-    def weigh(self, report: Report) -> Iterator[Finding]:
-        """VLLM's own warning."""
-        found = report.of("wsl")
-        if found:
-            yield Finding(
-                cause=CauseName.NOT_MEMORY,
-                phase=Phase.RUNTIME,
-                weight=0.7,
-                evidence=(found[0],),
-                reason="wsl",
-            )
-
-
-CAUSES: Final[tuple[Cause, ...]] = (Slices(), Division(), SlowHost())
+CAUSES: Final[tuple[Cause, ...]] = (Slices(),)

@@ -14,14 +14,6 @@ class Buffers:
 
     def weigh(self, report: Report) -> Iterator[Finding]:
         """Which of them is told by what follows, or by what came before (llama-context.cpp)."""
-        for found in report.of("ggml_fit_refused")[:1]:
-            yield Finding(
-                cause=CauseName.WEIGHTS_TOO_BIG,
-                phase=Phase.LOAD,
-                weight=0.85,
-                evidence=(*report.of("ggml_projected")[-1:], found),
-                reason="fit_refused",
-            )
         again = [one.line for one in report.of("ggml_retry")]
         failed = [one for one in report.of("ggml_alloc") if not again or one.line > again[-1]]
         ollama = report.engine == "ollama"

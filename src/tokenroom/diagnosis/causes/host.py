@@ -177,26 +177,9 @@ class SharedMemory:
             )
 
 
-class NcclBuffers:
-    """NCCL found no memory on the GPU for its buffers."""
-
-    def weigh(self, report: Report) -> Iterator[Finding]:
-        """A CUDA error inside NCCL."""
-        found = report.of("nccl_cuda_oom", "nvshmem")
-        if found:
-            yield Finding(
-                cause=CauseName.NCCL_BUFFERS,
-                phase=Phase.LOAD,
-                weight=0.78,
-                evidence=(found[0],),
-                reason="nccl_buffers",
-            )
-
-
 CAUSES: Final[tuple[Cause, ...]] = (
     HostMemory(),
     Growth(),
     DeviceGrowth(),
     SharedMemory(),
-    NcclBuffers(),
 )

@@ -37,14 +37,6 @@ class PoolBelowOneRequest:
                 reason="pool_below_length",
                 values=_told_of_gpu(report) | found[0].values,
             )
-        for one in report.of("trt_pool_below_request")[:1]:
-            yield Finding(
-                cause=CauseName.KV_POOL_TOO_SMALL,
-                phase=Phase.KV_INIT,
-                weight=0.95,
-                evidence=(*report.of("trt_pool")[-1:], one),
-                reason="no_tokens_for_one",
-            )
 
 
 def _told_of_gpu(report: Report) -> dict[str, str]:
@@ -198,14 +190,6 @@ class SglangStatic:
                 evidence=(found,),
                 reason="static_share_low" if low else "static_share",
                 values={"share": found.values.get("share", "?")},
-            )
-        for found in report.of("sglang_pool_leak")[:1]:
-            yield Finding(
-                cause=CauseName.LEAK,
-                phase=Phase.RUNTIME,
-                weight=0.9,
-                evidence=(found,),
-                reason="pool_leak",
             )
         for found in report.of("sglang_oom")[:1]:
             if "phase" in found.values:

@@ -1,29 +1,18 @@
-"""PyTorch ran out: of weights, activations, graphs, or of pieces that are large enough."""
+"""PyTorch ran out while it did something: read weights, computed, captured graphs."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
+from tokenroom.diagnosis.causes.torch_errors import held_bytes, telling, total_bytes
 from tokenroom.diagnosis.finding import Cause, CauseName, Finding, Phase, is_placed, phase_of
 from tokenroom.diagnosis.report import Report
-from tokenroom.diagnosis.sightings import AMOUNT, Sighting
+from tokenroom.diagnosis.sightings import Sighting
 from tokenroom.units import GIB
 
 _FULL: Final = 0.85
 """Of a GPU, from which on what PyTorch holds is what fills it."""
-
-_OTHERS: Final = 0.2
-"""Of a GPU, from which on what others hold is what is missing."""
-
-_FRAGMENTED: Final = 0.15
-"""Of what PyTorch reserves, from which on what it keeps unused is much."""
-
-_PROCESS: Final = re.compile(rf"Process \d+ has ({AMOUNT}) memory in use")
-
-_LEFTOVER: Final = 0.05
-"""Of a GPU, below which what PyTorch keeps unused is what reading weights leaves behind."""
 
 _LARGEST_WEIGHT_BYTES: Final = 8 * GIB
 
@@ -32,54 +21,6 @@ _UNPLACED: Final = 0.5
 
 _EARLY: Final = 0.25
 """Of the shards, before which a GPU should not be full."""
-
-
-def _held_bytes(found: Sighting) -> float | None:
-    """What PyTorch holds, allocated or kept."""
-    for name in ("allocated", "already", "mps"):
-        if (allocated := found.size_bytes(name)) is not None:
-            return allocated + (found.size_bytes("unallocated") or 0.0)
-    return None
-
-
-def _total_bytes(found: Sighting) -> float | None:
-    for name in ("total", "capacity", "allowed"):
-        if (size := found.size_bytes(name)) is not None:
-            return size
-    return None
-
-
-def _own_bytes(found: Sighting, held: float) -> float | None:
-    """What the process that failed holds in all; None where the error does not say.
-
-    In a container it is not called "this process": it is the process that holds the least of those
-    that hold as much as PyTorch does.
-    """
-    if (own := found.size_bytes("own")) is not None:
-        return own or None
-    others = [
-        found._replace(values={"size": size}).size_bytes("size") or 0.0
-        for size in _PROCESS.findall(found.text)
-    ]
-    return min((size for size in others if size >= held), default=None)
-
-
-def _free_bytes(found: Sighting) -> float | None:
-    for name in ("free", "left", "alone"):
-        if (size := found.size_bytes(name)) is not None:
-            return size
-    return None
-
-
-def _telling(report: Report) -> list[Sighting]:
-    """The errors, those with figures first.
-
-    That cuBLAS or the runtime found no room, too, is told by when it happened.
-    """
-    if report.engine in ("llama.cpp", "ollama"):
-        return report.of("torch_oom")
-    found = report.of("torch_oom", "cuda_oom", "cublas_alloc")
-    return sorted(found, key=lambda found: (-len(found.values), found.kind != "torch_oom"))
 
 
 class GraphCapture:
@@ -98,7 +39,7 @@ class GraphCapture:
                 )
         if report.has("vllm_sampler"):
             return  # it runs after the graphs
-        for found in _telling(report)[:1]:
+        for found in telling(report)[:1]:
             began = report.phase_at(found.line)
             phase = phase_of(report, [found])
             # graphs hold memory of their own while they are captured, and ever after
@@ -126,11 +67,11 @@ class Weights:
 
     def weigh(self, report: Report) -> Iterator[Finding]:
         """The error comes while the model is built or its files are read."""
-        for found in _telling(report)[:1]:
+        for found in telling(report)[:1]:
             phase = phase_of(report, [found], usual=Phase.LOAD)
             if phase is not Phase.LOAD or report.has("vllm_sampler"):
                 return
-            held, total = _held_bytes(found), _total_bytes(found)
+            held, total = held_bytes(found), total_bytes(found)
             full = held is not None and total is not None and held >= _FULL * total
             shards = [one for one in report.of("shards") if one.line <= found.line]
             done = _share_done(shards[-1]) if shards else None
@@ -177,7 +118,7 @@ class Dequantized:
 
     def weigh(self, report: Report) -> Iterator[Finding]:
         """By its own warnings, the first of which matters only where memory then ended."""
-        ended = _telling(report)
+        ended = telling(report)
         for found in report.of("dequantized")[:1]:
             if ended:
                 yield Finding(
@@ -212,34 +153,7 @@ class Activations:
 
     def weigh(self, report: Report) -> Iterator[Finding]:
         """In the profiling pass, or in a step of prompts."""
-        for found in report.of("tgi_warmup")[:1]:
-            yield Finding(
-                cause=CauseName.ACTIVATION_PEAK,
-                phase=Phase.PROFILE,
-                weight=0.95,
-                evidence=(found,),
-                reason="warmup",
-                values=dict(found.values),
-            )
-        for found in report.of("encoder_above_budget")[:1]:
-            yield Finding(
-                cause=CauseName.ENCODER_BUDGET,
-                phase=Phase.LOAD,
-                weight=0.9,
-                evidence=(found,),
-                reason="encoder_above_budget",
-                values=dict(found.values),
-            )
-        for found in report.of("vllm_sampler")[:1]:
-            yield Finding(
-                cause=CauseName.ACTIVATION_PEAK,
-                phase=Phase.PROFILE,
-                weight=0.95,
-                evidence=(found,),
-                reason="sampler",
-                values=dict(found.values),
-            )
-        for found in _telling(report)[:1]:
+        for found in telling(report)[:1]:
             phase = phase_of(report, [found], usual=Phase.LOAD)
             if phase in (Phase.LOAD, Phase.GRAPH_CAPTURE, Phase.KV_INIT):
                 return
@@ -264,152 +178,9 @@ class Activations:
             )
 
 
-class Fragmentation:
-    """There is enough in all, and no piece of it is large enough."""
-
-    def weigh(self, report: Report) -> Iterator[Finding]:
-        """What PyTorch keeps unused and what is free would hold it together, neither alone."""
-        for found in _telling(report)[:1]:
-            asked, free = found.size_bytes("asked"), _free_bytes(found) or 0.0
-            kept = found.size_bytes("unallocated")
-            if kept is None and (held := found.size_bytes("held")) is not None:
-                kept = held - (found.size_bytes("already") or held)
-            if asked is None or kept is None or kept < asked / 2:
-                continue
-            if kept + free >= asked:
-                phase, held, total = (
-                    phase_of(report, [found]),
-                    _held_bytes(found),
-                    _total_bytes(found),
-                )
-                # while weights are read, a small piece that is left over is not what is missing
-                rest = held is not None and total is not None and held >= _FULL * total
-                leftover = phase is Phase.LOAD and rest and kept < _LEFTOVER * (total or 0.0)
-                yield Finding(
-                    cause=CauseName.FRAGMENTATION,
-                    phase=phase,
-                    weight=0.5 if leftover else 0.88 if kept >= 0.9 * asked else 0.6,
-                    evidence=(found,),
-                    reason="fragments",
-                )
-
-
-class OtherProcesses:
-    """Something else holds the memory that is missing."""
-
-    def weigh(self, report: Report) -> Iterator[Finding]:
-        """By the engine's own check, by PyTorch's figures, or by nvidia-smi."""
-        for found in report.of("vllm_profiling_assert")[:1]:
-            yield Finding(
-                cause=CauseName.OTHER_PROCESS,
-                phase=Phase.PROFILE,
-                weight=0.97,
-                evidence=(found,),
-                reason="memory_moved",
-                values=dict(found.values),
-            )
-        for found in report.of("vllm_free_below_budget")[:1]:
-            free, total = found.number("free") or 0.0, found.number("total") or 0.0
-            taken = total - free
-            others = taken > 1.5
-            yield Finding(
-                cause=CauseName.OTHER_PROCESS if others else CauseName.MISCONFIGURATION,
-                phase=Phase.LOAD,
-                weight=0.9,
-                evidence=(found,),
-                reason="free_below_budget" if others else "share_of_total",
-                values={**found.values, "taken": f"{taken:.2f}"},
-            )
-        for found in report.of("sglang_unbalanced")[:1]:
-            yield Finding(
-                cause=CauseName.OTHER_PROCESS,
-                phase=Phase.LOAD,
-                weight=0.9,
-                evidence=(found,),
-                reason="unbalanced",
-            )
-        for found in _telling(report)[:1]:
-            size, left, held = _total_bytes(found), _free_bytes(found), _held_bytes(found)
-            if size is None or left is None or held is None:
-                continue
-            own = _own_bytes(found, held)
-            beside = size - left - (held if own is None else max(own, held))
-            if beside > _OTHERS * size:
-                yield Finding(
-                    cause=CauseName.OTHER_PROCESS,
-                    phase=phase_of(report, [found]),
-                    weight=0.9,
-                    evidence=(found,),
-                    reason="others_hold",
-                    values={"others": f"{beside / GIB:.1f}", "total": f"{size / GIB:.1f}"},
-                )
-
-
-class Native:
-    """The process itself holds what is missing, and not by PyTorch."""
-
-    def weigh(self, report: Report) -> Iterator[Finding]:
-        """TensorRT-LLM's C++ runtime keeps weights and KV pool out of PyTorch's sight."""
-        if report.engine != "tensorrt-llm":
-            return
-        for found in _telling(report)[:1]:
-            size, held = _total_bytes(found), _held_bytes(found)
-            own = None if held is None else _own_bytes(found, held)
-            if size is None or held is None or own is None or own - held <= _OTHERS * size:
-                continue
-            yield Finding(
-                cause=CauseName.KV_PREALLOCATION,
-                phase=phase_of(report, [found]),
-                weight=0.85,
-                evidence=(found,),
-                reason="native",
-                values={"native": f"{(own - held) / GIB:.1f}", "held": f"{held / GIB:.1f}"},
-            )
-
-
-class Summary:
-    """``torch.cuda.memory_summary()`` counts an allocation that failed."""
-
-    def weigh(self, report: Report) -> Iterator[Finding]:
-        """By what was kept unused, and by whether anything had been freed yet."""
-        failed = [one for one in report.of("summary_failures") if one.number("count")]
-        rows = {one.values["row"].lower(): one for one in report.of("summary")}
-        allocated, reserved = rows.get("allocated memory"), rows.get("gpu reserved memory")
-        if (
-            not failed
-            or allocated is None
-            or any("asked" in one.values for one in _telling(report))
-        ):
-            return
-        used = allocated.size_bytes("current") or 0.0
-        kept = 0.0 if reserved is None else (reserved.size_bytes("current") or 0.0) - used
-        evidence = (failed[0], allocated, *([] if reserved is None else [reserved]))
-        if kept > _FRAGMENTED * (used + kept):
-            yield Finding(
-                cause=CauseName.FRAGMENTATION,
-                phase=Phase.RUNTIME,
-                weight=0.7,
-                evidence=evidence,
-                reason="summary_kept",
-                values={"kept": f"{kept / GIB:.1f}", "used": f"{used / GIB:.1f}"},
-            )
-        loading = allocated.size_bytes("freed") == 0
-        yield Finding(
-            cause=CauseName.WEIGHTS_TOO_BIG if loading else CauseName.ACTIVATION_PEAK,
-            phase=Phase.LOAD if loading else Phase.RUNTIME,
-            weight=0.58 if loading else 0.5,
-            evidence=evidence,
-            reason="summary_nothing_freed" if loading else "activations",
-        )
-
-
 CAUSES: Final[tuple[Cause, ...]] = (
     GraphCapture(),
     Weights(),
     Dequantized(),
     Activations(),
-    Fragmentation(),
-    OtherProcesses(),
-    Native(),
-    Summary(),
 )

@@ -27,11 +27,6 @@ KINDS: Final[tuple[Kind, ...]] = (
         r"(?P<graphs>VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS)",
         warned_of=True,
     ),
-    kind_of(
-        "other_process_memory",
-        "memory in use",
-        rf"Process (?P<pid>\d+) has (?P<used>{AMOUNT}) memory in use",
-    ),
     kind_of("nvml_assert", "NVML_SUCCESS == r", r"NVML_SUCCESS == r INTERNAL ASSERT FAILED"),
     kind_of(
         "cuda_oom",

@@ -30,11 +30,6 @@ KINDS: Final[tuple[Kind, ...]] = (
         r"|Using (?P<tokens>\d+) (?:total )?tokens in paged KV cache",
     ),
     kind_of(
-        "trt_context",
-        "execution context memory",
-        r"Allocated (?P<size>[\d.]+ [KMG]i?B) for execution context memory",
-    ),
-    kind_of(
         "trt_component",
         "could not be created",
         r"following component could not be created: (?P<component>\S.*\S)",
