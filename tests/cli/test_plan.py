@@ -107,6 +107,7 @@ def test_nothing_that_holds_is_a_no(capsys: pytest.CaptureFixture[str]) -> None:
         (["--ttft", "1s", "--users", "5", "--kv="], "--kv is empty"),
         (["--ttft", "1s", "--users", "5", "--input", ""], "--input is empty"),
         (["--ttft", "1s", "--users", "5", "--input", "0"], "--input is '0'"),
+        (["--ttft", "1s", "--users", "5", "--draft", "foo"], "--draft is 'foo', which none of"),
         (["--ttft", "1s", "--users", "5", "--weights", "foo"], "--weights is 'foo'"),
         (["--ttft", "1s", "--users", "5", "--engine", "paged"], "--engine is 'paged'"),
         (["--ttft", "1s", "--users", "5", "--engine", "vllm@0.0.1"], "--engine is 'vllm@0.0.1'"),

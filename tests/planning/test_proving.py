@@ -21,6 +21,7 @@ from tokenroom.planning.search import Search
 from tokenroom.planning.tuning import DEFAULTS_ALONE
 from tokenroom.reports.messages import Language
 from tokenroom.reports.plan_json import plan_json
+from tokenroom.reports.plan_text import unproven_lines
 
 BURSTS = {"requests_per_second": 2.0, "burst": 3.0, "ttft_seconds": 0.15, "output_tokens": 32}
 """What the closed form thinks too well of, so that proposals fail and get more replicas."""
@@ -113,7 +114,11 @@ def test_an_interrupted_search_keeps_what_any_worker_found() -> None:
     steps = asked.steps()
     while next(steps).phase == "judge":
         pass
-    assert not asked.plan().options
+    begun = asked.plan()
+    assert not begun.options
+    first, *lines = unproven_lines(begun, Language.ENGLISH)
+    assert "not simulated yet" in first
+    assert lines[0].startswith("l40s")
     next(steps)  # the first is settled, and others were proven meanwhile
     plan = asked.plan()
     assert not plan.complete

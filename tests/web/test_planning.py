@@ -126,6 +126,7 @@ def test_a_job_that_has_found_nothing_says_so(client: TestClient) -> None:
         ({"budget": 3.0}, "a budget needs prices"),
         ({"kv": ["auto", "foo"]}, "kv is 'foo', which none of the engines knows"),
         ({"weights": ["foo"]}, "weights is 'foo'"),
+        ({"settings": {"draft": ["foo"]}}, "settings.draft is 'foo'"),
         ({"engines": ["vllm@0.0.1"]}, "engine is 'vllm@0.0.1'"),
         ({"engines": ["transformers"]}, "engine is 'transformers'"),
         ({"prices": {"h100": 1}}, "which is not tried"),

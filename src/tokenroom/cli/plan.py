@@ -27,7 +27,7 @@ from tokenroom.cli.options import (
 )
 from tokenroom.cli.work_options import WORKERS_SECTION, Work, worker_options, working
 from tokenroom.cli.written_files import check_written, read_files
-from tokenroom.errors import CommandLineError, HardwareError, shown
+from tokenroom.errors import CommandLineError, HardwareError, called, shown
 from tokenroom.reports.messages import Language, message, printable
 from tokenroom.units import parse_arrivals, parse_count
 
@@ -332,7 +332,8 @@ def _searches(models: tuple[str, ...], options: dict[str, Any], work: Work) -> I
     specs, engines = _specs(models, options), _engines(options["engine"])
     kv = "auto" if options["kv"] is None else options["kv"]
     kv_types = [None if each == "auto" else each for each in listed(kv, "--kv")]
-    check_choices(engines, kv_types)
+    with called(_TUNED):
+        check_choices(engines, kv_types, space.drafts)
     most = options["max_gpus"]
     found = list(
         candidates(specs, accelerators, engines=engines, kv_types=kv_types, most_gpus=most)
@@ -355,7 +356,7 @@ def _searches(models: tuple[str, ...], options: dict[str, Any], work: Work) -> I
             split_gpus=options["max_gpus"] if options["disaggregate"] else 0,
             executor=work.executor,
             workers=work.workers,
-            verdicts=verdicts,
+            verdicts=verdicts if len(demands) > 1 else None,
         )
 
 

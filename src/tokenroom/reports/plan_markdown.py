@@ -19,6 +19,7 @@ from tokenroom.reports.plan_text import (
     option_row,
     reason_text,
     table_columns,
+    unproven_lines,
 )
 
 
@@ -55,6 +56,11 @@ def markdown_lines(plan: Plan, language: Language) -> Iterator[str]:
         yield ""
     elif plan.complete:
         yield message("plan.none", language)
+        yield ""
+    if unproven := list(unproven_lines(plan, language)):
+        yield unproven[0]
+        yield ""
+        yield from (f"- {line}" for line in unproven[1:])
         yield ""
     for number, option in enumerate(plan.options, start=1):
         proposal = option.proposal

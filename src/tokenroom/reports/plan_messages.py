@@ -211,6 +211,14 @@ PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "{count} more hold by the closed form and were not simulated (--top asks for more).",
         "另有 {count} 个按闭式解可行，未做模拟（--top 可多要几个）。",
     ),
+    "plan.unproven": (
+        "Best by the closed form, on average and not simulated yet:",
+        "以下为按闭式解（平均值）最好的部署，尚未模拟：",
+    ),
+    "plan.unproven.line": (
+        "{deployment}: {cost}, TTFT {ttft}, TPOT {tpot}, room for {room}",
+        "{deployment}：{cost}，TTFT {ttft}，TPOT {tpot}，可承载 {room}",
+    ),
     "plan.judging": ("judging {done} of {of}: {subject}", "评估 {done}/{of}：{subject}"),
     "plan.verifying": (
         "simulating, {done} of {of} found: {subject}",

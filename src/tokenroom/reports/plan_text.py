@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tokenroom.planning.candidates import Candidate
 from tokenroom.planning.demand import Demand
+from tokenroom.planning.front import in_turns
 from tokenroom.planning.judging import Proposal, Rejection
 from tokenroom.planning.quality import QualityNote, quality_notes
 from tokenroom.planning.search import Option, Plan
@@ -22,6 +24,9 @@ from tokenroom.units import format_figure, format_gib, format_seconds
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+_UNPROVEN = 5
+"""Proposals that are shown of a search that was interrupted before any was simulated."""
 
 _NEAREST = 3
 """Rejected candidates of a reason that are shown, those that come nearest."""
@@ -48,10 +53,29 @@ def print_plan(out: Console, plan: Plan, language: Language, *, list_all: bool =
         _print_first(out, plan, language)
     elif plan.complete:
         out.print(Paragraph(message("plan.none", language), style="bold red"))
+    for line in unproven_lines(plan, language):
+        out.print(Paragraph(line, first="  ", rest="    "))
     _print_rejected(out, plan, language, list_all=list_all)
     if plan.untried and plan.complete:
         count = len(plan.untried)
         out.print(Paragraph(message("plan.untried", language, count=count), style="dim"))
+
+
+def unproven_lines(plan: Plan, language: Language) -> Iterator[str]:
+    """Of an interrupted search that has proven nothing: what would have been simulated first."""
+    if plan.complete or plan.options or not plan.untried:
+        return
+    yield message("plan.unproven", language)
+    for proposal in islice(in_turns(plan.untried), _UNPROVEN):
+        yield message(
+            "plan.unproven.line",
+            language,
+            deployment=deployment_text(proposal.candidate, language, proposal.replicas),
+            cost=_cost_text(proposal.usd_per_hour, proposal.gpus, language),
+            ttft=format_seconds(proposal.ttft_seconds),
+            tpot=format_seconds(proposal.tpot_seconds),
+            room=f"{proposal.headroom:.2f}x",
+        )
 
 
 def found_text(plan: Plan, language: Language) -> str:

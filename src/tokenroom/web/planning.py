@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tokenroom.planning.candidates import Candidate
     from tokenroom.planning.demand import Demand
     from tokenroom.planning.search import Plan, Search
+    from tokenroom.planning.tuning import TuningSpace
     from tokenroom.serving.metrics import LatencyLimits
     from tokenroom.serving.served_deployment import ServedDeployment
     from tokenroom.web.questions import (
@@ -102,7 +103,8 @@ def _search(question: PlanQuestion, find: ModelFinder) -> tuple[list[Candidate],
     with called(_ASKED_AS | ({} if question.users else {"users": "concurrency"})):
         demand = _demand(question)
     inventory = _inventory(question)
-    found = _candidates(question, gpus, find)
+    with called({"drafts": "settings.draft"}):
+        found = _candidates(question, gpus, find, space)
     return found, Search(
         found,
         demand,
@@ -353,7 +355,7 @@ def _gpus(question: PlanQuestion) -> list[Accelerator]:
 
 
 def _candidates(
-    question: PlanQuestion, gpus: list[Accelerator], find: ModelFinder
+    question: PlanQuestion, gpus: list[Accelerator], find: ModelFinder, space: TuningSpace
 ) -> list[Candidate]:
     from itertools import islice
 
@@ -363,7 +365,7 @@ def _candidates(
 
     engines = list(dict.fromkeys(question.engines))
     kv_types = [None if kv == "auto" else kv for kv in dict.fromkeys(question.kv)]
-    check_choices(engines, kv_types)
+    check_choices(engines, kv_types, space.drafts)
     layouts = list(dict.fromkeys(question.weights))
     with called({"the layout": "weights"}):
         for layout in layouts:

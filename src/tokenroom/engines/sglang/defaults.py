@@ -33,7 +33,7 @@ _DTYPES: Final = {"half": "float16", "float": "float32"}
 _DRAFT_RUNNING: Final = 48
 _MAX_PREFILL_TOKENS: Final = 16384
 _DEFAULT_CONTEXT: Final = 2048
-_ALGORITHMS: Final = (
+ALGORITHMS: Final = (
     *(
         "EAGLE",
         "EAGLE3",
@@ -343,7 +343,7 @@ def _speculation(
     if algorithm is None:
         return None, 0, 0, None
     algorithm = algorithm.upper()
-    check_choice("speculative_algorithm", algorithm, _ALGORITHMS)
+    check_choice("speculative_algorithm", algorithm, ALGORITHMS)
     if algorithm in ("NEXTN", "MTP"):
         algorithm = "EAGLE"
     if algorithm == "NGRAM":
