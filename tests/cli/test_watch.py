@@ -78,7 +78,7 @@ def test_a_watch_is_recorded_and_replayed_line_by_line(
     server: PageServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(tmp_path / "run.jsonl")
-    given = ["watch", server.url, "--no-gpus", "--interval", "0.2s", "--duration", "1s"]
+    given = ["watch", server.url, "--no-gpus", "--interval", "0.2s", "--duration", "2s"]
     assert main([*given, "--json", "--record", path]) == 0
     watched = capsys.readouterr()
     assert len(watched.out.splitlines()) >= 3
@@ -185,7 +185,7 @@ def test_a_terminal_is_drawn_over_and_keeps_the_last_picture(
     watched = in_a_terminal(
         [
             *("watch", server.url, "--no-gpus", "--interval", "0.2s"),
-            *("--duration", "0.9s", "--record", path),
+            *("--duration", "2s", "--record", path),
         ],
         columns=100,
         rows=rows,

@@ -138,11 +138,11 @@ def test_one_request_at_a_time_however_slow_the_server_is() -> None:
         stop = threading.Event()
         thread = threading.Thread(target=one.run, args=(stop,))
         thread.start()
-        time.sleep(0.6)
+        while len(server.asked) < 8:
+            time.sleep(0.01)
         stop.set()
         thread.join()
         assert server.most_at_once == 1
-        assert 5 < len(server.asked) < 20
         assert set(server.asked) <= {"/metrics", "/version", "/v1/models"}
 
 
