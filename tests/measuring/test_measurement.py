@@ -210,3 +210,24 @@ def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(MeasurementError, match="entered twice"):
         seen.__enter__()
     assert seen.measured.passes == ()
+
+
+def test_states_that_a_model_keeps_outside_its_cache_are_not_explained_by_views() -> None:
+    fields = {
+        "model_type": "recurrent_gemma",
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+        "lru_width": 64,
+        "intermediate_size": 128,
+        "attention_window_size": 16,
+        "block_types": ["recurrent", "attention"],
+        "vocab_size": 256,
+        "pad_token_id": 0,
+    }
+    row = generated(fields, tokens=32).row("kv_cache")
+    assert row is not None
+    assert (row.difference_bytes or 0) < 0
+    assert [reason.key for reason in row.reasons] == ["unexplained"]

@@ -252,10 +252,10 @@ def _cache_reasons(
     """Every reason that shows in the tensors."""
     found = False
     beyond = count.allocated_bytes - count.viewed_bytes
-    if beyond:
+    if beyond and difference > 0:
         yield Reason(key="cache_views", values={"size_bytes": beyond})
         found = True
-    if count.viewed_bytes > count.filled_bytes:
+    if count.viewed_bytes > count.filled_bytes and difference > 0:
         empty = count.viewed_bytes - count.filled_bytes
         yield Reason(key="cache_not_full", values={"size_bytes": empty})
         found = True

@@ -35,8 +35,11 @@ _FLOAT: Final = 4
 _POSITION_BYTES: Final = 8
 _FUSED_QUERIES: Final = frozenset({"qkv_proj", "query_key_value", "c_attn", "Wqkv", "qkv"})
 _FUSED_GATES: Final = frozenset({"gate_up_proj"})
-_UNCOUNTED: Final = frozenset({"gpt2", "gpt_bigcode", "bloom", "gptj", "codegen"})
-"""Model types whose attention or activation function is written out in other steps."""
+_UNCOUNTED: Final = frozenset(
+    {"gpt2", "gpt_bigcode", "bloom", "gptj", "codegen", "falcon", "stablelm", "exaone4"}
+)
+"""Model types whose layer is written out in other steps: attention or an activation function of its
+own, parallel branches (Falcon), norms after the blocks (EXAONE 4) or with a mean (StableLM)."""
 
 
 class AttentionKernel(StrEnum):
