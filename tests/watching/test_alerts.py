@@ -263,3 +263,28 @@ def test_the_gravest_come_first() -> None:
         endpoint(replica, planned=PLAN), endpoint(url="http://h:2", status="down", replicas=())
     )
     assert list(found) == ["endpoint_down", "kv_high", "kv_above_weights"]
+
+
+def test_two_of_a_kind_on_one_gpu_are_two_alerts() -> None:
+    def keys(*pids: int) -> list[str]:
+        run.time += 2
+        seen = Observation(
+            time=run.time,
+            interval_seconds=2,
+            window_seconds=30,
+            endpoints=(
+                endpoint(
+                    torch=tuple(
+                        TorchMemory(gpu=gpu, allocated_bytes=GIB, reserved_bytes=9 * GIB)
+                        for gpu in "01"
+                    )
+                ),
+            ),
+            gpus=(gpu(processes=tuple(map(process, pids))),),
+        )
+        return [alert.subject for alert in run.book.take(seen).alerts]
+
+    run = Run()
+    gaps = [f"{URL}#gpu0", f"{URL}#gpu1"]
+    assert keys(1, 2, 3) == gaps
+    assert keys(3) == ["gpu:0/1", "gpu:0/2", *gaps]

@@ -24,7 +24,7 @@ def subject_text(alert: Alert, language: Language) -> str:
     """Where it is: an endpoint's address, or a GPU."""
     kind, _, index = alert.subject.partition(":")
     if kind == "gpu":
-        return message("watch.gpu", language, index=index)
+        return message("watch.gpu", language, index=index.partition("/")[0])
     return printable(alert.subject)
 
 

@@ -126,13 +126,14 @@ class AlertBook:
         for torch in endpoint.torch:
             gap = torch.reserved_bytes - torch.allocated_bytes
             if gap >= GAP_BYTES and gap >= GAP_SHARE * torch.reserved_bytes:
-                yield alert(
+                found = alert(
                     "torch_gap",
                     "warning",
                     gpu=torch.gpu,
                     gap_bytes=gap,
                     reserved_bytes=torch.reserved_bytes,
                 )
+                yield replace(found, subject=f"{endpoint.url}#gpu{torch.gpu}")
         if endpoint.host_bytes is not None:
             yield from self._leak("host_leak", endpoint.url, endpoint.host_bytes, now, {})
 
@@ -214,7 +215,7 @@ class AlertBook:
         for one in told:
             values: dict[str, Value] = {"pid": one.pid, "name": one.name}
             yield from self._leak(
-                "gpu_leak", subject, one.used_bytes or 0, now, values, f"{subject}/{one.pid}"
+                "gpu_leak", f"{subject}/{one.pid}", one.used_bytes or 0, now, values
             )
         if not told:
             yield from self._leak("gpu_growing", subject, gpu.used_bytes, now, {})
@@ -226,7 +227,7 @@ class AlertBook:
             if pid not in present:
                 self._happened(
                     "process_vanished",
-                    f"gpu:{gpu.index}",
+                    f"gpu:{gpu.index}/{pid}",
                     "critical",
                     now,
                     {"pid": pid, "name": name},
@@ -240,9 +241,8 @@ class AlertBook:
         held_bytes: int,
         now: float,
         values: dict[str, Value],
-        series: str | None = None,
     ) -> Iterator[Alert]:
-        kept = self._of_series(key, series or subject, self._settings.leak_seconds)
+        kept = self._of_series(key, subject, self._settings.leak_seconds)
         kept.add(now, held_bytes)
         trend = kept.growing(max(LEAK_BYTES, LEAK_SHARE * held_bytes))
         if trend is not None:

@@ -297,7 +297,8 @@ class Alert:
     Attributes:
         key: Which, as in ``watch.alert.KEY``.
         severity: How bad.
-        subject: The endpoint's URL, with ``#RANK`` of one engine of several, or ``gpu:INDEX``.
+        subject: The endpoint's URL, with ``#RANK`` of one engine of several or ``#gpuINDEX`` of
+            its allocator, or ``gpu:INDEX``, with ``/PID`` of one process.
         since: When it began, in seconds since the epoch.
         values: Figures of its sentence.
         helps: What helps, the cheapest first.

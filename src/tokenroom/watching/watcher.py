@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -126,8 +126,8 @@ class Watcher:
                 return
             self._stop.wait(max(0.0, due - time.monotonic()))
 
-    def _thread(self, target: object, name: str) -> None:
-        thread = threading.Thread(target=target, args=(self._stop,), name=name, daemon=True)  # type: ignore[arg-type]
+    def _thread(self, target: Callable[[threading.Event], None], name: str) -> None:
+        thread = threading.Thread(target=target, args=(self._stop,), name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
