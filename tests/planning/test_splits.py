@@ -109,6 +109,25 @@ def test_where_it_does_not_pay_the_plan_says_so() -> None:
     assert "不划算" in reason_text(why, asked, Language.CHINESE).replace("并", "")
 
 
+def test_gpus_that_are_too_few_together_may_be_enough_apart() -> None:
+    together, apart = (
+        Search(
+            layouts(),
+            demand(**LONG_PROMPTS),
+            wanted=1,
+            inventory={"h100-sxm-80gb": 3},
+            split_gpus=most,
+        )
+        for most in (0, 3)
+    )
+    for search in (together, apart):
+        for _ in search.steps():
+            pass
+    assert not together.plan().options
+    (option,) = apart.plan().options
+    assert option.proposal.gpus == 3
+
+
 def test_every_server_holds_its_requests() -> None:
     asked = demand(requests_per_second=1.0, input_tokens=4000, output_tokens=200)
     big = Candidate(spec=load_model("llama-3.1-70b@fp8"), accelerator=find_accelerator("h100"))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tokenroom.errors import DeploymentError
 from tokenroom.execution.inline import Inline
@@ -20,6 +20,9 @@ from tokenroom.planning.split_judging import splits_of
 from tokenroom.planning.tuned import Counts, Verdicts
 from tokenroom.planning.tuning import DEFAULTS_ALONE, TuningSpace, space_of
 from tokenroom.planning.verification import Verification
+
+_NEAR: Final = ("ttft", "tpot", "simulation", "gpus", "budget")
+"""Reasons of rejected deployments that others with prompts and answers apart may not have."""
 
 
 class Progress(NamedTuple):
@@ -215,9 +218,7 @@ class Search:
 
     def _split_others(self) -> bool:
         """Where nothing is left to simulate: split what comes nearest without holding."""
-        missing = [
-            each for each in self._rejections if each.reason in ("ttft", "tpot", "simulation")
-        ]
+        missing = [each for each in self._rejections if each.reason in _NEAR]
         for rejection in sorted(missing, key=lambda each: each.nearest):
             if self._split(rejection.candidate):
                 return True
