@@ -1,11 +1,14 @@
 import io
+import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 from rich.console import Console
 
+from tokenroom.cli.main import main
 from tokenroom.hardware.measured_memory import MeasuredMemory, MeasuredPass, MeasuredPasses
-from tokenroom.reports.hardware_profile_text import hardware_json, print_hardware
+from tokenroom.reports.hardware_profile_text import hardware_json, print_hardware, schema_text
 from tokenroom.reports.messages import Language
 from tokenroom.units import MIB
 
@@ -47,3 +50,9 @@ def test_json_has_the_files_form() -> None:
     assert found["memory"]["communicators"] == [{"ranks": 2, "num_bytes": 300 * MIB}]
     assert found["memory"]["passes"][0]["passes"][0]["gap_bytes"] == 2 * MIB
     assert found["tokens_left_out"] == [8192]
+    jsonschema.validate(found, json.loads(schema_text()))
+
+
+def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["measure", "--hardware", "--json-schema"]) == 0
+    assert capsys.readouterr().out == schema_text()

@@ -91,9 +91,10 @@ def command(
     they are drawn at random. Needs the extra measure (PyTorch and transformers).
     """
     if json_schema:
+        from tokenroom.reports.hardware_profile_text import schema_text as hardware_schema
         from tokenroom.reports.measure_json import schema_text
 
-        click.echo(schema_text(), nl=False)
+        click.echo(hardware_schema() if options["hardware"] else schema_text(), nl=False)
         return 0
     if options["hardware"]:
         from tokenroom.cli.hardware_profile import measure_hardware

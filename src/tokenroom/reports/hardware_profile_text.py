@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,3 +78,8 @@ def hardware_json(memory: MeasuredMemory, left_out: Sequence[int], path: Path) -
         "memory": memory_data(memory),
         "tokens_left_out": list(left_out),
     }
+
+
+def schema_text() -> str:
+    """The JSON schema, as text."""
+    return files("tokenroom.reports").joinpath("data/hardware.schema.json").read_text("utf-8")
