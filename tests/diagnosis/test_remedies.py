@@ -180,6 +180,32 @@ def test_a_step_must_hold_the_largest_image() -> None:
     assert larger["budget"].flag == "--max-num-batched-tokens 16384"
 
 
+def test_flags_are_told_of_a_known_engine_alone() -> None:
+    listed = remedies(found(CauseName.ACTIVATION_PEAK), None, None)
+    assert listed
+    assert not any(one.flag for one in listed)
+
+
+def test_graphs_are_kept_where_a_little_room_does() -> None:
+    told = {"share": "0.98", "asked": "136.00 MiB", "free": "120.88 MiB", "capacity": "22.36 GiB"}
+    listed = remedies(found(CauseName.CUDA_GRAPHS, "graphs", **told), "vllm", None)
+    assert listed[0].flag == "--gpu-memory-utilization 0.97"
+    assert listed[-1].flag == "--enforce-eager"
+
+
+def test_a_request_that_is_never_admitted_is_helped_by_the_pools_length() -> None:
+    told = {"length": "262144", "tokens": "76640"}
+    listed = remedies(found(CauseName.KV_POOL_TOO_SMALL, "never_admitted", **told), "vllm", None)
+    assert listed[0].flag == "--max-model-len 76640"
+
+
+def test_prompts_kept_on_the_host_are_fewer() -> None:
+    known = helps(CauseName.HOST_RAM, "llama.cpp", None, "prompt_cache")
+    assert known["prompt_cache"].flag == "--cache-ram 512"
+    assert "fewer_copies" not in known  # nothing was being loaded
+    assert "prompt_cache" not in helps(CauseName.HOST_RAM, "llama.cpp", None, "container_limit")
+
+
 def test_braces_of_a_flag_stay() -> None:
     assert spelled("encoder", "vllm", 3) == "--limit-mm-per-prompt '{\"image\": 1}'"
     assert spelled("layers", "vllm", 3) is None

@@ -88,6 +88,7 @@ ENGINE_WORDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             "VllmWorker",
             "cache_engine.py",
             "Sequence group",
+            "max_num_batched_tokens",
         ),
     ),
     (
@@ -103,7 +104,21 @@ ENGINE_WORDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         ),
     ),
     ("tensorrt-llm", ("TensorRT-LLM", "tensorrt_llm", "trtllm", "[TRT]", "TRT-LLM")),
-    ("ollama", ("ollama", "OLLAMA", "memory.required", "num_ctx", "llama runner process")),
+    (
+        "ollama",
+        (
+            "ollama",
+            "OLLAMA",
+            "memory.required",
+            "num_ctx",
+            "llama runner process",
+            "CPU/GPU",
+            "source=ggml.go",
+            "source=server.go",
+            "source=sched.go",
+            "source=memory.go",
+        ),
+    ),
     ("tgi", ("text_generation", "max-batch-prefill", "max_prefill_tokens")),
     (
         "llama.cpp",

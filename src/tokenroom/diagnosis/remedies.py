@@ -8,9 +8,10 @@ from enum import IntEnum
 from math import ceil, floor
 from typing import Any, Final
 
-from tokenroom.diagnosis.finding import CauseName, Finding
+from tokenroom.diagnosis.finding import CauseName, Finding, Phase
 from tokenroom.diagnosis.remedy_effects import Effect, changed_by, effect_of, flag_of
 from tokenroom.diagnosis.remedy_flags import BUDGETS, REQUESTS, SHARES, spelled
+from tokenroom.diagnosis.sightings import Sighting
 from tokenroom.fitting import FitResult
 from tokenroom.units import GIB
 
@@ -78,6 +79,12 @@ _PLAIN: Final[Mapping[CauseName, tuple[tuple[str, str, Cost], ...]]] = {
     CauseName.OTHER_PROCESS: (("stop_others", "nvidia-smi", Cost.NOTHING),),
 }
 
+_BY_REASON: Final[Mapping[str, tuple[tuple[str, str, Cost], ...]]] = {
+    "hidden_oom": (
+        ("plain_segments", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False", Cost.NOTHING),
+    ),
+}
+
 _STEPS: Final[Mapping[CauseName, tuple[tuple[str, Cost], ...]]] = {
     # settings: what changes, and what it costs
     CauseName.KV_POOL_TOO_SMALL: (
@@ -121,6 +128,7 @@ _STEPS: Final[Mapping[CauseName, tuple[tuple[str, Cost], ...]]] = {
         ("length", Cost.CAPACITY),
         ("layers", Cost.SPEED),
     ),
+    CauseName.HOST_RAM: (("prompt_cache", Cost.SPEED),),
     CauseName.NCCL_BUFFERS: (("lower_share", Cost.CAPACITY),),
     CauseName.OTHER_PROCESS: (("lower_share", Cost.CAPACITY),),
     CauseName.WRONG_DTYPE_LOAD: (("gpus", Cost.HARDWARE),),
@@ -155,6 +163,7 @@ _ONLY: Final[Mapping[str, frozenset[str]]] = {
     "share_of_total": frozenset({"lower_share"}),
     "hidden_oom": frozenset({"lower_share", "length", "requests"}),
     "division": frozenset(),
+    **dict.fromkeys(("host_ram", "container_limit", "killed", "killed_full"), frozenset[str]()),
 }
 
 
@@ -170,9 +179,12 @@ def remedies(finding: Finding, engine: str | None, result: FitResult | None) -> 
     """
     found = [
         Remedy(key=key, flag=flag, cost=cost)
+        for key, flag, cost in _BY_REASON.get(finding.reason, ())
+    ]
+    found += [
+        Remedy(key=key, flag=flag, cost=cost)
         for key, flag, cost in _PLAIN.get(finding.cause, ())
-        if key != "stored_type"
-        or (engine in (None, "vllm", "sglang") and finding.reason != "quantized_while_loading")
+        if _suits(key, engine, finding)
     ]
     wanted = _ONLY.get(finding.reason)
     for what, cost in _STEPS.get(finding.cause, ()):
@@ -180,15 +192,29 @@ def remedies(finding: Finding, engine: str | None, result: FitResult | None) -> 
             found += _step(what, cost, engine, finding, result)
     return sorted(
         found,
-        key=lambda one: (one.effect is not None and not one.effect.starts, one.doubtful, one.cost),
+        key=lambda one: (
+            one.effect is not None and not one.effect.starts,
+            one.doubtful,
+            one.key in _AFTER_ROOM and one.cost < Cost.QUALITY,
+            one.cost,
+        ),
     )
+
+
+def _suits(key: str, engine: str | None, finding: Finding) -> bool:
+    """Whether a remedy that is no setting is one against this reason."""
+    if key == "fewer_copies":
+        return finding.phase is Phase.LOAD
+    if key == "stored_type":
+        return engine in (None, "vllm", "sglang") and finding.reason != "quantized_while_loading"
+    return True
 
 
 def _step(
     what: str, cost: Cost, engine: str | None, finding: Finding, result: FitResult | None
 ) -> Iterator[Remedy]:
     """A step in the words of an engine, with its effect; nothing where the engine has none."""
-    name = engine or "vllm"
+    name = engine or "vllm"  # whose values are tried where none is known; its flags are not told
     if what == "length" and name == "sglang":
         return  # its pool does not depend on how long requests may be
     pool = finding.cause is CauseName.KV_POOL_TOO_SMALL
@@ -203,7 +229,7 @@ def _step(
         return
     remedy = Remedy(
         key=what,
-        flag=flag,
+        flag="" if engine is None else flag,
         cost=cost,
         settings=settings,
         values={"value": value},
@@ -227,6 +253,9 @@ def _step(
     )
 
 
+_AFTER_ROOM: Final = frozenset({"no_graphs"})
+"""What makes every token slower comes after what costs a little room."""
+
 _OF_THE_LOAD: Final = frozenset({"preemptions", "pool_full", "no_tokens_left"})
 """Reasons against which fewer requests help, though the ledger is the same with them."""
 
@@ -243,7 +272,8 @@ def _length(
         fits = result.max_model_len_that_fits
         longest = fits if 0 < fits < own else own // 2
     if longest is None:
-        longest = finding.values.get("tokens") if finding.reason == "pool_below_length" else None
+        below = finding.reason in ("pool_below_length", "never_admitted")
+        longest = finding.values.get("tokens") if below else None
     if longest is None and (length := _number(finding, "length")) is not None:
         longest = int(length) // 2
     number = int(str(longest).replace(",", "")) if longest else 4096
@@ -267,7 +297,11 @@ def _less(
     engine: str, finding: Finding, result: FitResult | None
 ) -> tuple[dict[str, Any], object] | None:
     """A little less of the GPU, or what others leave of it."""
-    value = max(0.3, _share(engine, finding, result) - 0.05)
+    share = _share(engine, finding, result)
+    value = max(0.3, share - 0.05)
+    asked, left, size = (_size_gib(finding, name) for name in ("asked", "free", "capacity"))
+    if finding.cause is CauseName.CUDA_GRAPHS and asked and size:
+        value = share - ceil(100 * (asked - min(asked, left or 0.0)) / size) / 100
     free, total = _number(finding, "free"), _number(finding, "total")
     if finding.cause is CauseName.OTHER_PROCESS and free is not None and total:
         value = max(0.05, floor(100 * free / total) / 100 - 0.01)
@@ -359,6 +393,7 @@ _VALUES: Final = {
     "requests": _requests,
     "gpus": _gpus,
     "no_graphs": lambda _engine, _finding, _result: ({"enforce_eager": True}, ""),
+    "prompt_cache": lambda _engine, _finding, _result: ({}, 512),
     "weights": _weights,
     "layers": _layers,
 }
@@ -390,12 +425,13 @@ def _doubtful(what: str, finding: Finding, result: FitResult | None) -> bool:
 
     A length that the engine itself found is surer than a share that may suffice.
     """
-    if finding.reason not in ("pool_below_length", "no_blocks") or what not in ("share", "budget"):
+    reasons = ("pool_below_length", "never_admitted", "no_blocks")
+    if finding.reason not in reasons or what not in ("share", "budget"):
         return False
     missing = _missing_gib(finding)
     if missing is not None and _total_gib(finding, result) is not None:
         return what == "budget"
-    return finding.reason == "pool_below_length" or (missing or 0.0) > _A_LITTLE_GIB
+    return finding.reason != "no_blocks" or (missing or 0.0) > _A_LITTLE_GIB
 
 
 def _total_gib(finding: Finding, result: FitResult | None) -> float | None:
@@ -403,6 +439,13 @@ def _total_gib(finding: Finding, result: FitResult | None) -> float | None:
     if result is not None:
         return result.governing_stage.total_bytes / GIB
     return _number(finding, "total")
+
+
+def _size_gib(finding: Finding, name: str) -> float | None:
+    """A size that the line has with its unit."""
+    text = finding.values.get(name)
+    size = Sighting("", 0, "", "", {name: str(text)}).size_bytes(name) if text else None
+    return None if size is None else size / GIB
 
 
 def _number(finding: Finding, name: str) -> float | None:

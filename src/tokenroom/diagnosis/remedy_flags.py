@@ -68,6 +68,7 @@ FLAGS: Final[Mapping[str, Mapping[str, str]]] = {
         "vllm": "--limit-mm-per-prompt '{\"image\": 1}'",
         "sglang": "--mm-max-concurrent-calls 1",
     },
+    "prompt_cache": {"llama.cpp": "--cache-ram {value}", "ollama": "LLAMA_ARG_CACHE_RAM={value}"},
     "no_graph_estimate": {"vllm": "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0"},
 }
 

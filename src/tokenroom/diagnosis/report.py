@@ -66,6 +66,8 @@ class Report:
         """The engine that wrote it; None when nothing tells. Ollama runs llama.cpp's own code."""
         if self.engines["ollama"] and self.engines["llama.cpp"]:
             return "ollama"
+        if not self.engines and self.has("ollama_ps"):
+            return "ollama"
         votes = self.engines.most_common(1)
         return votes[0][0] if votes else None
 

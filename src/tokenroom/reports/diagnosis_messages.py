@@ -344,6 +344,11 @@ DIAGNOSIS_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "of its own.",
         "nvidia-smi 列出的进程占用 {total} MiB 中的 {used} MiB，而错误本身没有数字。",
     ),
+    "explain.reason.prompt_cache": (
+        "The container reached its limit of memory while the server kept finished prompts in the "
+        "host's memory.",
+        "容器达到内存上限，而服务器把已完成的提示保存在主机内存中。",
+    ),
     "explain.reason.native": (
         "The process holds {native} GiB that PyTorch does not know of (it has {held}): weights and "
         "KV pool of the C++ runtime, which takes its share of what is free.",
@@ -494,6 +499,14 @@ DIAGNOSIS_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "explain.remedy.no_graph_estimate": (
         "Set nothing aside for graphs in advance; they then take what the engine's share leaves",
         "不提前为 CUDA Graph 预留；它们将使用引擎份额之外的显存",
+    ),
+    "explain.remedy.prompt_cache": (
+        "Keep fewer finished prompts in the host's memory: {value} MiB",
+        "在主机内存中保存更少的已完成提示：{value} MiB",
+    ),
+    "explain.remedy.plain_segments": (
+        "Do without expandable segments, so that PyTorch tells what it ran out for",
+        "不使用可扩展段，使 PyTorch 能报告是什么申请失败",
     ),
     "explain.remedy.no_graphs": ("Do without CUDA graphs", "不使用 CUDA Graph"),
     "explain.remedy.weights": (

@@ -46,7 +46,7 @@ class HostMemory:
                 phase=Phase.LOAD if loading else Phase.RUNTIME,
                 weight=0.9 if cache or loading else 0.7,
                 evidence=(killed[0], *limit[:1], *cache[:1]),
-                reason="container_limit",
+                reason="prompt_cache" if cache else "container_limit",
             )
             if not loading and not cache:
                 yield Finding(

@@ -42,6 +42,8 @@ class GraphCapture:
         for found in telling(report)[:1]:
             began = report.phase_at(found.line)
             phase = phase_of(report, [found])
+            flags = report.facts.flags
+            share = flags.get("gpu_memory_utilization") or flags.get("mem_fraction_static")
             # graphs hold memory of their own while they are captured, and ever after
             held = "private" in found.values and phase is not Phase.RUNTIME
             named = began != "runtime" and (
@@ -59,6 +61,7 @@ class GraphCapture:
                     else 0.5,
                     evidence=(*pool[-1:], found),
                     reason="graphs",
+                    values={"share": share} | found.values if share else found.values,
                 )
 
 
@@ -86,7 +89,7 @@ class Weights:
                 weight=0.85 if early or (full and method) else 0.7 if later or method else 0.3,
                 evidence=(*method[:1], *shards[-1:], *frames[-1:], found),
                 reason="quantized_while_loading"
-                if method
+                if method or (later and report.engine in ("vllm", "sglang"))
                 else "wider_type_early"
                 if early
                 else "wider_type",
