@@ -2,12 +2,16 @@
 
 import io
 import json
+import random
 from pathlib import Path
 
 import pytest
 
 from tokenroom.diagnosis.explain import Diagnosis, explain
 from tokenroom.diagnosis.finding import CauseName
+from tokenroom.diagnosis.remedies import remedies
+from tokenroom.reports.diagnosis_text import reason_text
+from tokenroom.reports.messages import Language
 
 OOM = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
@@ -327,6 +331,25 @@ def test_long_logs_keep_few_sightings() -> None:
     assert found.report.counts["vllm_stats"] == 5000
     assert found.first is not None
     assert found.first.evidence[-1].line == 5001
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_mix_of_damaged_lines_is_told_without_failing(seed: int) -> None:
+    rng = random.Random(seed)
+    every = [line for case in CASES for line in case[2]]
+    data = bytearray("\n".join(rng.choices(every, k=rng.randrange(1, 12))).encode())
+    for _ in range(rng.choice((0, 3, 20))):
+        place = rng.randrange(len(data))
+        if rng.random() < 0.5:
+            data[place] = rng.randrange(256)
+        else:
+            data[place:place] = bytes(rng.choices(b"0123456789.,()[]{}\x1b\r\n\x00 -", k=4))
+    found = explain(io.BytesIO(bytes(data)))
+    for one in found.findings:
+        for engine in (None, "vllm", "ollama"):
+            assert all(step.key for step in remedies(one, engine, None))
+        assert "{" not in reason_text(one, Language.ENGLISH) or "{" in str(one.values)
+        assert all(data.count(b"\n") + 1 >= sighting.line for sighting in one.evidence)
 
 
 def test_reports_of_real_failures(shared: Path) -> None:
