@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -134,17 +136,21 @@ def test_several_files_are_read_whatever_they_are(visit: Visit, tmp_path: Path) 
     packed.write_bytes(gzip.compress(POOL.encode()))
     wide = tmp_path / "pod.txt"
     wide.write_bytes(HOST.encode("utf-16"))
+    squeezed = tmp_path / "pool.xz"
+    squeezed.write_bytes(lzma.compress(POOL.encode()))
     archive = tmp_path / "logs.zip"
     archive.write_bytes(b"PK\x03\x04 and more")
     image = tmp_path / "core"
     image.write_bytes(b"\x7fELF\0\0\0")
-    choose(page, healthy, packed, wide, archive, image)
-    expect(page.locator(".which button")).to_have_count(3)
+    choose(page, healthy, packed, wide, squeezed, archive, image)
+    expect(page.locator(".which button")).to_have_count(4)
     expect(page.locator(".which [aria-pressed=true]")).to_contain_text("engine.log.gz cause found")
     expect(page.locator(".finding-cause h2")).to_contain_text("KV pool")
     expect(page.get_by_role("alert")).to_have_text(
         [re.compile(r"logs\.zip is packed; .* zip"), "core is no text. "]
     )
+    page.get_by_role("button", name="pool.xz").click()
+    expect(page.locator(".log li.marked .line-number")).to_have_text("11")
     page.get_by_role("button", name="pod.txt").click()
     expect(page.locator(".finding-cause h2")).to_contain_text("host's memory")
     page.get_by_role("button", name="healthy.log").click()
@@ -157,6 +163,34 @@ def test_several_files_are_read_whatever_they_are(visit: Visit, tmp_path: Path) 
     choose(page, damaged)
     expect(page.locator(".doctor-answer")).to_contain_text("damaged or cut off")
     expect(page.locator(".finding-cause h2")).to_contain_text("KV pool")
+
+
+def test_a_memory_snapshot_is_shown_by_what_holds_it(visit: Visit, tmp_path: Path) -> None:
+    def block(size: int, *names: str) -> dict[str, Any]:
+        frames = [{"filename": "/env/a.py", "line": 1, "name": name} for name in names]
+        held = {"size": size, "requested_size": size, "state": "active_allocated"}
+        return held | {"frames": frames}
+
+    blocks = [block(14 * 2**30, "load_model"), block(2 * 2**30, "forward")]
+    segment = {"device": 0, "address": 1, "total_size": 17 * 2**30, "segment_type": "large"}
+    failed = {"action": "oom", "size": 2**31, "device_free": 0} | {"frames": blocks[1]["frames"]}
+    snapshot = {
+        "segments": [segment | {"segment_pool_id": (0, 0), "blocks": blocks}],
+        "device_traces": [[failed]],
+    }
+    page = doctor(visit)
+    for pack in (bytes, gzip.compress):
+        file = tmp_path / "snapshot.pickle"
+        file.write_bytes(pack(pickle.dumps(snapshot)))
+        choose(page, file)
+        expect(page.locator(".finding-cause h2")).to_contain_text("activations")
+        held = page.locator(".snapshot")
+        expect(held).to_contain_text("17.00 GiB reserved")
+        expect(held.locator(".keys li").first).to_contain_text("weights 14.00 GiB")
+        expect(held.get_by_role("row").first).to_contain_text("load_model")
+    file.write_bytes(pickle.dumps({"no": "snapshot"}))
+    choose(page, file)
+    expect(page.get_by_role("alert")).to_contain_text("snapshot")
 
 
 def test_of_a_long_log_what_tells_is_sent_and_lines_keep_their_numbers(

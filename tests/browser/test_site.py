@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import lzma
 import math
 from collections.abc import Iterator
 from functools import partial
@@ -45,6 +47,7 @@ QUESTIONS: list[tuple[str, dict[str, Any]]] = [
     ("read", {"text": "vllm serve Qwen/Qwen3-8B"}),
     ("recipe", LLAMA | {"workload": "chat", "tpot": "50ms", "language": "zh"}),
     ("explain", {"text": "ValueError: No available memory for the cache blocks."} | LLAMA),
+    ("explain", {"base64": base64.b64encode(lzma.compress(b"cudaMalloc failed")).decode()}),
 ]
 
 

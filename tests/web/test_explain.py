@@ -1,6 +1,12 @@
 """A log that is sent is diagnosed as on the command line."""
 
+import base64
+import bz2
+import gzip
 import json
+import lzma
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -138,3 +144,62 @@ def test_what_others_hold_is_in_the_ledger(client: TestClient) -> None:
     text = (SAMPLES / "other_process.log").read_text("utf-8")
     found = client.post("/v1/explain", json={"text": text}).json()
     assert found["ledger"]["hardware"]["used_bytes"] > 27 * 2**30
+
+
+OOM = {"action": "oom", "size": 2**30, "device_free": 0, "frames": []}
+SNAPSHOT = {
+    "segments": [
+        {
+            "device": 0,
+            "address": 1,
+            "total_size": 3 * 2**30,
+            "segment_type": "large",
+            "segment_pool_id": (0, 0),
+            "blocks": [
+                {
+                    "size": 3 * 2**30,
+                    "requested_size": 3 * 2**30,
+                    "state": "active_allocated",
+                    "frames": [{"filename": "/env/loader.py", "line": 9, "name": "load_model"}],
+                }
+            ],
+        }
+    ],
+    "device_traces": [[OOM]],
+}
+
+
+def sent(content: bytes) -> dict[str, str]:
+    return {"base64": base64.b64encode(content).decode()}
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, bytes])
+def test_bytes_are_unpacked(client: TestClient, pack: Callable[[bytes], bytes]) -> None:
+    text = (SAMPLES / "kv_pool.log").read_bytes()
+    found = client.post("/v1/explain", json=sent(pack(text))).json()
+    assert found["cause"] == "kv_pool_too_small"
+    assert found["evidence"][0]["line"] == 11
+
+
+def test_a_memory_snapshot_is_read(client: TestClient) -> None:
+    found = client.post("/v1/explain", json=sent(pickle.dumps(SNAPSHOT))).json()
+    Draft202012Validator(json.loads(schema_text())).validate(found)
+    (device,) = found["snapshot"]
+    assert device["by_taker"] == {"weights": 3 * 2**30}
+    assert device["sites"][0]["bytes"] == 3 * 2**30
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ({}, "text or as base64"),
+        ({"text": "a", "base64": "YQ=="}, "text or as base64"),
+        ({"base64": "?"}, "no base64"),
+        (sent(b"\x28\xb5\x2f\xfd0123"), "zstd"),
+        (sent(pickle.dumps([print])), "pickle"),
+    ],
+)
+def test_what_is_no_log_is_refused(client: TestClient, log: dict[str, str], said: str) -> None:
+    answer = client.post("/v1/explain", json=log)
+    assert answer.status_code == 422
+    assert said in answer.json()["error"]["message"]

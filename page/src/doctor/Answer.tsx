@@ -9,6 +9,7 @@ import { type Diagnosis, kindOf, PHASES } from "./diagnosis";
 import { Evidence } from "./Evidence";
 import { lineOf, type Log } from "./logs";
 import { Remedies } from "./Remedies";
+import { Snapshot } from "./Snapshot";
 import { doctorNamed, type DoctorSay } from "./words";
 
 interface Props {
@@ -44,8 +45,9 @@ export function Answer({ found, log, question, say, told, onOpen, onTellMore }: 
       {found.phase && <PhaseTrack phase={found.phase} told={told} />}
       {found.alternatives.length > 0 && <Alternatives found={found} told={told} />}
       <Evidence found={found} log={log} say={told} />
+      {found.snapshot?.map((held) => <Snapshot key={held.device} held={held} told={told} />)}
       <Remedies found={found} question={question} say={say} told={told} onOpen={onOpen} />
-      <Recovered found={found} say={say} told={told} onTellMore={onTellMore} />
+      {!found.snapshot && <Recovered found={found} say={say} told={told} onTellMore={onTellMore} />}
     </article>
   );
 }

@@ -26,6 +26,7 @@ function plain(text: string): string {
 
 /** Marked lines and those around them, in the order of the log. */
 function around(log: Log, evidence: Diagnosis["evidence"], reach: number): Shown[] {
+  if (log.base64) return evidence.map(({ line, text }) => ({ line, text: plain(text), marked: true, gap: 0 })); // only the server has read it
   const lines = log.text.split("\n");
   const marked = new Map(evidence.map(({ line, text }) => [line, text]));
   const wanted = new Set<number>();
@@ -56,14 +57,14 @@ export function Evidence({ found, log, say }: { found: Diagnosis; log: Log; say:
     <section class="evidence">
       <header>
         <h3>{say("evidence")}</h3>
-        <button type="button" class="quiet" onClick={() => setReach(reach === NEAR ? FAR : NEAR)}>
+        {!log.base64 && <button type="button" class="quiet" onClick={() => setReach(reach === NEAR ? FAR : NEAR)}>
           {say(reach === NEAR ? "moreLines" : "fewerLines")}
-        </button>
+        </button>}
       </header>
       <ol class="log" tabIndex={0} aria-label={say("evidence")} lang="en">
         {lines.map(({ line, text, marked, gap }) => (
-          <li key={line} class={`${marked ? "marked" : ""}${gap > 0 && line > 1 ? " after-gap" : ""}`}>
-            <span class="line-number number">{line}</span>
+          <li key={`${line} ${text}`} class={`${marked ? "marked" : ""}${gap > 0 && line > 1 ? " after-gap" : ""}`}>
+            <span class="line-number number">{line || ""}</span>
             {marked ? (
               <mark>
                 <span class="sr-only">{`${say("evidenceLine")}: `}</span>

@@ -27,6 +27,17 @@ export interface Remedy {
   effect: Effect | null;
 }
 
+export interface Held {
+  device: number;
+  reserved_bytes: number;
+  allocated_bytes: number;
+  unused_bytes: number;
+  largest_free_bytes: number;
+  segments: number;
+  by_taker: Record<string, number>;
+  sites: { where: string; taker: string; bytes: number; blocks: number }[];
+}
+
 export interface Diagnosis {
   healthy: boolean;
   cause: string | null;
@@ -47,6 +58,8 @@ export interface Diagnosis {
     flags: Record<string, unknown>;
     figures: Record<string, unknown>;
   };
+  /** What PyTorch held of each GPU, where the file is a memory snapshot. */
+  snapshot: Held[] | null;
   ledger: Fit | null;
   no_ledger: string | null;
   /** What asks for the deployment, where there is a ledger. */

@@ -1,22 +1,27 @@
 // Logs as they are sent: files read in pieces, of large ones what tells most, line numbers kept.
 
+import { base64Of } from "../files";
+
 /** Bytes that are sent of a log at most: how it began, lines that tell, how it ended. */
 const HEAD = 4 * 2 ** 20;
 const TELLING = 1.5 * 2 ** 20;
 const TAIL = 6 * 2 ** 20;
 const LONGEST = 2 ** 18;
 
-/** What is said above is sent whole. */
-export const MOST_MIB = (HEAD + TELLING + TAIL) / 2 ** 20;
+/** Bytes of a file that the server reads itself. */
+const WHOLE = 11 * 2 ** 20;
 
 /** Lines of failures and of what leads to them, as engines, PyTorch and kernels write them. */
 const TELLS = /error|memory|oom|kill|alloc|preempt|retract|traceback|fail|fatal|shm|File "/i;
 const PLAIN = /^[\x20-\x7e]*$/;
+/** What no one unpacks here, and what the server does. */
 const PACKED: [bytes: number[], what: string][] = [
   [[0x50, 0x4b, 3, 4], "zip"],
-  [[0xfd, 0x37, 0x7a, 0x58], "xz"],
   [[0x28, 0xb5, 0x2f, 0xfd], "zstd"],
-  [[0x42, 0x5a, 0x68], "bzip2"],
+];
+const UNPACKED: number[][] = [
+  [0xfd, 0x37, 0x7a, 0x58], // xz
+  [0x42, 0x5a, 0x68], // bzip2
 ];
 
 /** Lines that follow each other: where the first stands in what is sent, and in the log. */
@@ -27,8 +32,10 @@ interface Run {
 
 export interface Log {
   name: string;
-  /** What is sent. */
+  /** What is sent; empty where the bytes are. */
   text: string;
+  /** The bytes of what is no text: a memory snapshot, or packed as only the server unpacks it. */
+  base64?: string;
   runs: Run[];
   /** Of the log, and of them those that are not sent. */
   lines: number;
@@ -40,7 +47,7 @@ export interface Log {
 /** Why a file is not read, as a word of the page. */
 export class Unreadable extends Error {
   constructor(
-    readonly word: "packed" | "binary" | "unreadable" | "empty",
+    readonly word: "packed" | "large" | "binary" | "unreadable" | "empty",
     readonly detail = "",
   ) {
     super(word);
@@ -66,9 +73,10 @@ export function logOf(name: string, text: string): Log {
 
 /** A file, packed by gzip or not, read piece by piece. */
 export async function readLog(file: File, onProgress: (share: number) => void, signal: AbortSignal): Promise<Log> {
-  const start = await bytesOf(file);
-  const packed = PACKED.find(([bytes]) => bytes.every((byte, index) => start[index] === byte));
+  const start = await startOf(file);
+  const packed = PACKED.find(([bytes]) => begins(start, bytes));
   if (packed) throw new Unreadable("packed", packed[1]);
+  if (UNPACKED.some((bytes) => begins(start, bytes))) return bytesOf(file);
   let read = 0;
   const counted = new TransformStream<Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuffer>>({
     transform(piece, stream) {
@@ -96,6 +104,10 @@ export async function readLog(file: File, onProgress: (share: number) => void, s
       break;
     }
     if (piece.done) break;
+    if (!decoder && isPickle(piece.value)) {
+      await reader.cancel();
+      return bytesOf(file);
+    }
     decoder ??= decoderOf(piece.value);
     kept.feed(decoder.decode(piece.value, { stream: true }));
   }
@@ -104,12 +116,23 @@ export async function readLog(file: File, onProgress: (share: number) => void, s
   return kept.log(file.name, damaged);
 }
 
-async function bytesOf(file: File): Promise<Uint8Array> {
+async function startOf(file: File): Promise<Uint8Array> {
   try {
     return new Uint8Array(await file.slice(0, 8).arrayBuffer());
   } catch {
     throw new Unreadable("unreadable"); // a folder, or a file that is gone
   }
+}
+
+const begins = (start: Uint8Array, bytes: number[]): boolean => bytes.every((byte, index) => start[index] === byte);
+
+/** Whether it begins as what torch.cuda.memory._dump_snapshot writes. */
+const isPickle = (start: Uint8Array): boolean => start[0] === 0x80 && (start[1] ?? 0) >= 2 && (start[1] ?? 0) <= 5;
+
+/** A file that is sent as it is. */
+async function bytesOf(file: File): Promise<Log> {
+  if (file.size > WHOLE) throw new Unreadable("large");
+  return { name: file.name, text: "", base64: await base64Of(file), runs: [{ sent: 1, line: 1 }], lines: 0, left_out: 0, damaged: false };
 }
 
 /** What reads the bytes of a file that begins so: PowerShell redirects in UTF-16. */

@@ -118,5 +118,5 @@ export function useDoctor(unreachable: string): Doctor {
 /** The body of POST /v1/explain. */
 function bodyOf(log: Log, beside: Beside, language: Language): Record<string, unknown> {
   const known = Object.fromEntries(Object.entries(beside).filter(([, text]) => text.trim()));
-  return { text: log.text, language, ...known };
+  return { ...(log.base64 ? { base64: log.base64 } : { text: log.text }), language, ...known };
 }

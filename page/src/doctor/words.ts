@@ -5,7 +5,7 @@ import { wordsIn } from "../words";
 const WORDS = {
   log: ["The log", "日志"],
   logHint: ["Paste what was printed: engine log, traceback, dmesg, kubectl describe …", "粘贴打印的内容：引擎日志、traceback、dmesg、kubectl describe …"],
-  files: ["Or choose files, or drop them anywhere (plain or gzip)", "或选择文件，或拖到任意处（可为 gzip）"],
+  files: ["Or choose files, or drop them anywhere: logs (packed or not), memory snapshots", "或选择文件，或拖到任意处：日志（可压缩）、显存快照"],
   beside: ["What the log leaves out", "日志没有说明的"],
   command: ["The command that started it", "启动命令"],
   explain: ["Explain", "诊断"],
@@ -38,7 +38,8 @@ const WORDS = {
   short_other: ["not memory", "与内存无关"],
   short_unknown: ["not told", "无法说明"],
   short_refused: ["no answer", "无法回答"],
-  packed: ["is packed; unpack it first (gzip is read as it is). Its form:", "是压缩文件，请先解压（gzip 可直接读取）。格式："],
+  packed: ["is packed; unpack it first (gzip, bzip2 and xz are read as they are). Its form:", "是压缩文件，请先解压（gzip、bzip2 与 xz 可直接读取）。格式："],
+  large: ["is larger than the 11 MiB that are sent of such a file; on the command line tokenroom explain reads it.", "超过此类文件可发送的 11 MiB；请用命令行 tokenroom explain 读取。"],
   binary: ["is no text.", "不是文本。"],
   unreadable: ["cannot be read.", "无法读取。"],
   empty: ["is empty.", "是空文件。"],
@@ -114,6 +115,19 @@ const WORDS = {
     "按账目该部署本应放得下：日志中的问题在账目之外（如被其他程序占用的显存），或在其误差范围之内。",
   ],
   ledger: ["The ledger of this deployment", "该部署的显存账目"],
+  snapshot: ["What PyTorch held of GPU", "PyTorch 的显存占用：GPU"],
+  snapshot_reserved: ["reserved", "已保留"],
+  snapshot_allocated: ["allocated", "已分配"],
+  snapshot_unused: ["kept unused", "缓存未用"],
+  snapshot_largest: ["its largest block", "最大一块"],
+  snapshot_segments: ["segments", "段数"],
+  sites: ["Who holds most", "占用最多的代码位置"],
+  taker_weights: ["weights", "权重"],
+  taker_kv_cache: ["KV cache", "KV 缓存"],
+  taker_graphs: ["CUDA graphs", "CUDA Graph"],
+  taker_encoder: ["encoder", "编码器"],
+  taker_activations: ["activations", "激活"],
+  taker_other: ["other", "其他"],
   recovered: ["Read from the log", "从日志读出"],
   missing: ["Could not be read", "未能读出"],
   flags: ["Flags", "参数"],
@@ -143,7 +157,7 @@ export type DoctorSay = (word: DoctorWord) => string;
 export const sayDoctor = wordsIn(WORDS);
 
 /** The word of that name where there is one, else the name itself. */
-export const doctorNamed = (say: DoctorSay, prefix: "cause" | "phase" | "figure", name: string): string => {
+export const doctorNamed = (say: DoctorSay, prefix: "cause" | "phase" | "figure" | "taker", name: string): string => {
   const word = `${prefix}_${name}`;
   return word in WORDS ? say(word as DoctorWord) : name;
 };

@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { alone, fetched, type Fit } from "../api";
 import { useAnswer } from "../ask";
+import { base64Of } from "../files";
 import { clock, languageOf, percent, rough, seconds, whole } from "../format";
 import type { Progress } from "../job";
 import { bodyOf, type Question } from "../question";
@@ -190,7 +191,7 @@ function TraceField({ say, trace, onTrace }: { say: Say; trace: TraceFile | null
   const take = async (file: File | undefined) => {
     if (!file) return;
     setRefusal(file.size > MAX_TRACE_BYTES ? say("traceTooLarge") : "");
-    onTrace(file.size > MAX_TRACE_BYTES ? null : { name: file.name, base64: await packed(file) });
+    onTrace(file.size > MAX_TRACE_BYTES ? null : { name: file.name, base64: await base64Of(file) });
   };
   return (
     <div
@@ -211,14 +212,4 @@ function TraceField({ say, trace, onTrace }: { say: Say; trace: TraceFile | null
       {refusal && <p class="refusal" role="alert">{refusal}</p>}
     </div>
   );
-}
-
-/** A file's bytes as base64. */
-function packed(file: File): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.onload = () => resolve(String(reader.result).replace(/^[^,]*,/, ""));
-    reader.onerror = () => reject(reader.error);
-    reader.readAsDataURL(file);
-  });
 }

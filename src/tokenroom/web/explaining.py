@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tokenroom.diagnosis.recovered import Told, recover
 from tokenroom.diagnosis.remedy_effects import changed_by
 from tokenroom.engines.registry import chosen_start, command_parser, engine_named
+from tokenroom.errors import RowError
 from tokenroom.hardware.catalogue import Catalogue, load_catalogue
 from tokenroom.models.spec import ModelSpec
 from tokenroom.reports.messages import Language
@@ -20,12 +22,14 @@ if TYPE_CHECKING:
     from tokenroom.fitting import FitResult
     from tokenroom.web.questions import ExplainQuestion
 
+_MOST_UNPACKED_BYTES: Final = 2**30
+
 
 def answer_explain(question: ExplainQuestion, find: ModelFinder) -> dict[str, Any]:
     """What ``tokenroom explain --json`` prints, and the questions that ask for its deployment.
 
     Raises:
-        TokenroomError: What is told beside the log is not known.
+        TokenroomError: The log cannot be read, or what is told beside it is not known.
     """
     from tokenroom.diagnosis.explain import explain
     from tokenroom.diagnosis.remedies import remedies
@@ -36,7 +40,7 @@ def answer_explain(question: ExplainQuestion, find: ModelFinder) -> dict[str, An
 
     catalogue = load_catalogue()
     told = _told(question, catalogue)
-    found = explain(io.BytesIO(question.text.encode("utf-8", "surrogatepass")))
+    found = explain(_opened(question))
     recovered = recover(found.report, catalogue, name="the log", find_model=named, told=told)
     helps = []
     if found.first is not None:
@@ -47,6 +51,25 @@ def answer_explain(question: ExplainQuestion, find: ModelFinder) -> dict[str, An
         for remedy, shown in zip(helps, answer["remedies"], strict=True):
             shown["question"] = _corrected(recovered.result, remedy)
     return answer
+
+
+def _opened(question: ExplainQuestion) -> io.BufferedReader:
+    """The log, open for reading bytes."""
+    from tokenroom.validation.reading import unpacked
+
+    if question.base64 is None:
+        assert question.text is not None
+        sent = question.text.encode("utf-8", "surrogatepass")
+        return _reader(sent)
+    try:
+        content = base64.b64decode(question.base64, validate=True)
+    except ValueError as problem:
+        raise RowError(f"base64 is no base64 ({problem}); send it whole") from None
+    return unpacked(_reader(content), "the log", most_bytes=_MOST_UNPACKED_BYTES)
+
+
+def _reader(content: bytes) -> io.BufferedReader:
+    return io.BufferedReader(cast("io.RawIOBase", io.BytesIO(content)))
 
 
 def _corrected(result: FitResult, remedy: Remedy) -> dict[str, Any] | None:

@@ -514,7 +514,14 @@ class ExplainQuestion(_Question):
         }
     )
 
-    text: str = Field(min_length=1, max_length=12 * 2**20, description="The log, or a part of it.")
+    text: str | None = Field(
+        None, min_length=1, max_length=12 * 2**20, description="The log, or a part of it."
+    )
+    base64: str | None = Field(
+        None,
+        min_length=1,
+        description="Its bytes instead: a log packed by gzip, bzip2 or xz, or a memory snapshot.",
+    )
     model: Name | None = Field(None, description="The model, where the log does not name it.")
     gpu: Name | None = Field(None, description="The GPU, where the log does not name it.")
     command: str | None = Field(
@@ -523,6 +530,12 @@ class ExplainQuestion(_Question):
         max_length=2**16,
         description="The command that started it, for what the log does not tell.",
     )
+
+    @model_validator(mode="after")
+    def _one_log(self) -> Self:
+        if (self.text is None) == (self.base64 is None):
+            raise ValueError("a log is given as text or as base64; give one of the two")
+        return self
 
 
 class ClaimsQuestion(_Question):
