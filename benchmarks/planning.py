@@ -72,7 +72,8 @@ def judge(count: int, model: str) -> None:
 
 def question(rounds: int, aiconfigurator: Path | None) -> None:
     """Ask the same of both, in turns."""
-    tools: dict[str, list[str]] = {"tokenroom": [sys.executable, "-m", "tokenroom", *QUESTION]}
+    ours = [sys.executable, "-m", "tokenroom", *QUESTION]
+    tools = {"tokenroom": [*ours, "--no-disaggregate"], "tokenroom, servers apart too": ours}
     if aiconfigurator is not None:
         tools["aiconfigurator"] = [str(aiconfigurator), *AICONFIGURATOR]
     times: dict[str, list[float]] = {name: [] for name in tools}

@@ -21,9 +21,6 @@ from tokenroom.engines.vllm.non_torch import non_torch_memory
 from tokenroom.engines.vllm.old_accounting import context_left_out, non_torch_since_start
 from tokenroom.engines.vllm.profile_inputs import ProfileInputs
 from tokenroom.engines.vllm.rules import Accounting, VersionRules
-from tokenroom.engines.vllm.v0_graphs import v0_graph_memory
-from tokenroom.engines.vllm.v0_profile import v0_activation, v0_step
-from tokenroom.engines.vllm.v0_rules import v0_rules
 from tokenroom.models.spec import ModelSpec
 
 
@@ -58,6 +55,10 @@ def profile_run(
         rules: Of the version.
     """
     if engine is EngineGeneration.V0:
+        from tokenroom.engines.vllm.v0_graphs import v0_graph_memory  # few ask about it
+        from tokenroom.engines.vllm.v0_profile import v0_activation
+        from tokenroom.engines.vllm.v0_rules import v0_rules
+
         old = v0_rules(rules.version)
         return RankProfile(
             activation=v0_activation(spec, inputs, rules, old),
@@ -88,5 +89,7 @@ def decode_peak(
 ) -> Estimate:
     """What a step that decodes ``max_num_seqs`` requests at once allocates."""
     if engine is EngineGeneration.V0:
+        from tokenroom.engines.vllm.v0_profile import v0_step
+
         return v0_step(spec, replace(inputs, max_num_batched_tokens=inputs.max_num_seqs), rules)
     return decode_activation(spec, inputs, rules)
