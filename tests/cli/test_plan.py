@@ -207,3 +207,15 @@ def test_a_file_that_has_no_folder_is_refused_before_the_search(
     file = tmp_path / "none" / "plan.md"
     assert main(["plan", "llama-3-8b", "--markdown", str(file)]) == 2
     assert "there is no folder" in capsys.readouterr().err
+
+
+def test_usual_lengths_are_those_of_the_tables() -> None:
+    from tokenroom.cli.plan import command as plan_command
+    from tokenroom.cli.table import command as table_command
+    from tokenroom.planning.lengths import USUAL_TOKENS
+
+    tables = {param.name: param.default for param in table_command.params}
+    assert (tables["input_tokens"], tables["output_tokens"]) == USUAL_TOKENS
+    helps = {param.name: getattr(param, "help", "") for param in plan_command.params}
+    for name, tokens in zip(("input_text", "output_text"), USUAL_TOKENS, strict=True):
+        assert f"[default: {tokens}]" in helps[name]
