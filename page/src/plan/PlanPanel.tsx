@@ -1,6 +1,6 @@
 // The Plan tab: a load and its promises on the left, the deployments that hold it on the right.
 
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Option as Listed } from "../Combobox";
 import { download } from "../exporting";
 import { fieldsOf, textOf } from "../fields";
@@ -16,6 +16,9 @@ import { PlanForm } from "./PlanForm";
 import { Plans, Rejected, Untried } from "./Plans";
 import type { Planning } from "./usePlan";
 import { type PlanSay, sayPlan } from "./words";
+
+/** How far down the window what is found begins, from which on it is scrolled to. */
+const OUT_OF_SIGHT = 0.7;
 
 interface Props {
   question: Question;
@@ -35,6 +38,7 @@ export function PlanPanel({ question, say, planning, options, wantLists, onChang
   const key = JSON.stringify(body);
   const { found, running, refusal } = planning;
   const [chosen, setChosen] = useState("");
+  const place = useRef<HTMLDivElement>(null);
   const plan = found?.plan;
   const option = plan?.plans.find((one) => keyOf(one) === chosen) ?? plan?.plans[0];
   const about = refusal && !running ? fieldOf(refusal) : "";
@@ -42,6 +46,8 @@ export function PlanPanel({ question, say, planning, options, wantLists, onChang
   const run = () => {
     change({ run: "yes" });
     planning.start(body, key);
+    const top = place.current?.getBoundingClientRect().top ?? 0;
+    if (top > innerHeight * OUT_OF_SIGHT) place.current?.scrollIntoView({ block: "start" }); // below the form, on a phone
   };
   useEffect(wantLists, []);
   useEffect(() => {
@@ -54,7 +60,8 @@ export function PlanPanel({ question, say, planning, options, wantLists, onChang
   return (
     <div class="plan">
       <PlanForm asked={asked} model={model} say={say} told={told} options={options} wantLists={wantLists} running={running} refused={(field) => (field === about ? refusal : "")} onChange={change} onRun={run} onStop={planning.cancel} />
-      <div class="plan-answer" aria-busy={running}>
+      <div class="plan-answer" aria-busy={running} ref={place}>
+        <p class="sr-only" role="status">{!running && plan && found.key === key ? summary(plan, told) : ""}</p>
         {running && <Searching planning={planning} told={told} say={say} />}
         {!running && refusal && !about && <p class="refusal" role="alert" lang={languageOf(refusal)}>{refusal}</p>}
         {!running && found && found.key !== key && !refusal && <p class="kept" role="status">{told("earlier")}</p>}
@@ -74,6 +81,9 @@ export function PlanPanel({ question, say, planning, options, wantLists, onChang
     </div>
   );
 }
+
+const summary = ({ plans }: Plan, told: PlanSay): string =>
+  plans.length ? `${plans.length} ${told(plans.length === 1 ? "foundOne" : "found")}` : told("foundNone");
 
 /** A question without the language of its answer. */
 const inEnglish = (key: string): string => JSON.stringify({ ...(JSON.parse(key) as object), language: "" });

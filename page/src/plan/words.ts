@@ -39,7 +39,7 @@ const WORDS = {
   price: ["USD an hour", "美元/小时"],
   engines: ["Engines", "引擎"],
   weights: ["Weights", "权重"],
-  asStored: ["as stored", "原样"],
+  asStored: ["none: as stored", "不选即原样"],
   kv: ["KV cache", "KV 缓存"],
   kv_auto: ["automatic", "自动"],
   limits: ["Types and limits", "类型与限制"],
