@@ -131,7 +131,7 @@ def test_a_link_restores_the_question_and_searches_again(visit: Visit) -> None:
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_what_is_refused_is_said_at_its_field(visit: Visit, language: str) -> None:
-    page = opened(visit, link("users=0&gpus=l40s::", language))
+    page = opened(visit, link("users=0&gpus=l40s::&input=512&output=64&most=1&top=1", language))
     run = page.locator(".plan-asked button.primary")
     run.click()
     said = page.get_by_role("alert")
@@ -173,7 +173,7 @@ def test_prompts_and_answers_apart_are_a_plan(visit: Visit) -> None:
 
 
 def test_what_nothing_holds_is_said_with_the_reasons(visit: Visit) -> None:
-    page = opened(visit, link("gpus=l40s::&tpot=1ms&most=1&run=yes"))
+    page = opened(visit, link("gpus=l40s::&tpot=1ms&input=512&output=64&most=1&run=yes"))
     searched(page)
     expect(page.locator(".plan-head h2")).to_contain_text("Nothing keeps these promises")
     reasons = page.locator(".rejected details[open]")

@@ -98,7 +98,7 @@ export function PlanDetail({ option, demand, language, price, say, told, onOpen 
         <>
           <MemoryBar fit={fit} say={say} />
           <h4>{told("speed")}</h4>
-          <Figures fit={fit} speed={speed} speedStale={stale} speedRefusal={noSpeed} say={say} onExplain={() => undefined} />
+          <Figures fit={fit} speed={speed} speedStale={stale} speedRefusal={noSpeed} say={say} />
         </>
       )}
       <Simulation option={option} demand={demand} fit={fit} body={body} say={say} told={told} />
