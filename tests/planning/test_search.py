@@ -189,3 +189,30 @@ def test_users_in_flight_and_those_who_think_are_all_users(
     assert found.tpot.mean_seconds is not None
     answer = found.ttft.mean_seconds + found.tpot.mean_seconds * (demand().output_tokens - 1)
     assert found.running == pytest.approx(users * answer / (answer + think_seconds), rel=0.1)
+
+
+def test_requests_in_flight_are_no_more_than_there_are_users() -> None:
+    asked: dict[str, Any] = {"users": 20, "think_seconds": 0.0}
+    for seed in range(3):
+        found = verified(proposal("h100", **asked), demand(**asked), seed=seed)
+        assert 19 < found.running <= 20
+
+
+def test_room_to_grow_does_not_depend_on_how_many_users_there_are() -> None:
+    """What a replica takes is the same for few and for many, so the share of it that is used is."""
+    takes = [users * proposal("h100", users=users).headroom for users in (10, 100, 300)]
+    assert takes == [pytest.approx(takes[0])] * 3
+    one = proposal("h100", users=10)
+    as_many = proposal("h100", users=int(takes[0]) + 5)
+    assert one.replicas == 1
+    assert as_many.replicas == 2
+
+
+def test_what_simulations_deny_is_not_said_to_be_served() -> None:
+    """By the closed form one GPU takes the bursts; that it does not is the reason, and how far."""
+    bursts = {"requests_per_second": 2.0, "burst": 3.0, "ttft_seconds": 0.15, "output_tokens": 32}
+    plan = searched(tried("l40s", most_gpus=1), bursts, inventory={"l40s": 1})
+    (why,) = plan.rejections
+    assert why.reason == "simulation"
+    assert why.values["gpus"] == 1
+    assert why.nearest > 1

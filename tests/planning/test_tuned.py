@@ -39,6 +39,8 @@ LAYOUTS = (
     ("qwen3-30b-a3b", "h100", "TP2", "tensorrt-llm"),
     ("llama-3.2-3b", "4090", "", "llama.cpp"),
 )
+FEW = {"input_tokens": 2048, "output_tokens": 512}
+"""Of which a replica takes as many as there are."""
 SPACE = replace(TRIED, kv_offload_bytes=(None, 16 << 30), max_model_lens=(None, 8192))
 
 
@@ -207,6 +209,15 @@ def test_few_settings_of_a_layout_are_proposed() -> None:
         assert (
             min(each.ttft_seconds / best.ttft_seconds, each.tpot_seconds / best.tpot_seconds) < 0.9
         )
+
+
+def test_a_gain_of_less_than_a_hundredth_is_no_reason_for_a_setting() -> None:
+    """Smaller steps serve a few more by the closed form; so few that they are not proposed."""
+    one, asked = layout("llama-3.1-8b", "h100", "", "vllm"), demand(**FEW)
+    best, *_ = judged_layout(one, asked, space_of("vllm")).proposals
+    verdict = LayoutJudge(one, asked, space_of("vllm")).verdict()
+    assert max(each.served for each in verdict.tuned) > best.tuned.served  # which is not the most
+    assert best.candidate.tuning == Tuning()
 
 
 def test_a_proposal_survives_the_way_to_a_worker() -> None:

@@ -19,7 +19,7 @@ from tokenroom.objectives import LoadLimits
 from tokenroom.planning.candidates import Candidate, least_gpus
 from tokenroom.planning.demand import Demand
 from tokenroom.planning.layout_memory import fit_of
-from tokenroom.planning.tuned import Counts, Tuned, Verdicts
+from tokenroom.planning.tuned import ALIKE, Counts, Tuned, Verdicts
 from tokenroom.planning.tuning import DEFAULTS_ALONE, TuningSpace
 from tokenroom.serving_speed import ServingSpeed, speed_of
 
@@ -233,7 +233,9 @@ def _few(proposals: Sequence[Proposal]) -> list[Proposal]:
     """
     replicas = min(each.replicas for each in proposals)
     least = [each for each in proposals if each.replicas == replicas]
-    best = max(least, key=lambda each: (each.headroom, -each.candidate.tuning.settled))
+    most = max(each.tuned.served for each in least)
+    alike = [each for each in least if each.tuned.served * (1 + ALIKE) >= most]
+    best = min(alike, key=lambda each: (each.candidate.tuning.settled, -each.headroom))
     kept = [best]
     for name in ("ttft_seconds", "tpot_seconds"):
         soonest = min(least, key=lambda each: getattr(each, name))
@@ -277,7 +279,7 @@ def proposed(
         clients=clients,
         ttft_seconds=means.ttft_seconds,
         tpot_seconds=means.tpot_seconds,
-        headroom=each * replicas / demand.amount,
+        headroom=tuned.at_most * replicas / demand.amount,
         usd_per_hour=usd,
     )
 

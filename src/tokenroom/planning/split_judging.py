@@ -147,6 +147,7 @@ def _proposals(
                     candidate=replace(servers[size], split=split),
                     clients=curve.largest,
                     served=curve.served(curve.largest),
+                    at_most=curve.served(curve.most),
                     curve=curve,
                 )
                 yield proposed(tuned, demand, bounds=bounds)

@@ -206,12 +206,15 @@ class SplitCurve:
         return kept and math.isfinite(found.ttft_seconds)
 
     @cached_property
-    def largest(self) -> int:
+    def most(self) -> int:
         """The most clients who keep the objectives while all their answers are written."""
-        room = self._answers.room * self._split.answer_servers
-        if self._demand.users is not None:
-            room = min(room, self._demand.users)
-        return largest_that(room, self.keeps)
+        return largest_that(self._answers.room * self._split.answer_servers, self.keeps)
+
+    @property
+    def largest(self) -> int:
+        """The same, of users no more than there are."""
+        users = self._demand.users
+        return self.most if users is None else min(self.most, users)
 
     def served(self, clients: int) -> float:
         """The part of the demand that they make, with those whose prompts are computed."""

@@ -23,7 +23,7 @@ from tokenroom.planning.load_curve import Curve, LoadCurve, Means
 from tokenroom.planning.tuning import AS_IT_IS, Draft, Tuning, TuningSpace, without_repeats
 from tokenroom.serving_speed import MAX_CONCURRENCY, ServingSpeed
 
-_ALIKE: Final = 0.01
+ALIKE: Final = 0.01
 """Loads that differ by less count as one: the engine's own setting is then kept."""
 
 
@@ -50,14 +50,17 @@ class Tuned:
 
     Attributes:
         candidate: The layout with it.
-        clients: The most that one replica serves under the objectives.
+        clients: The most that one replica serves under the objectives; of users no more than there
+            are.
         served: The part of the demand that they make.
+        at_most: What one replica would take if there were as many users as it has room for.
         curve: Its speed by clients.
     """
 
     candidate: Candidate
     clients: int
     served: float
+    at_most: float
     curve: Curve
 
     def speed(self, demand: Demand, clients: int) -> ServingSpeed:
@@ -240,11 +243,12 @@ class LayoutJudge:
         wanted = curve.largest(most)
         for _, (room, plain, share) in sorted(rooms.items()):
             clients = curve.largest(min(cap, room)) if room else 0
-            if clients and clients * (1 + _ALIKE) >= wanted:
+            if clients and clients * (1 + ALIKE) >= wanted:
                 return Tuned(
                     candidate=replace(self._layout, tuning=replace(plain, memory_share=share)),
                     clients=clients,
                     served=curve.served(clients),
+                    at_most=curve.served(curve.largest(room)),
                     curve=curve,
                 )
         return None

@@ -123,7 +123,7 @@ def verified(proposal: Proposal, demand: Demand, *, seed: int = 0) -> Verificati
     return Verification(
         load=load,
         requests=len(seen),
-        running=_in_flight(seen),
+        running=min(_in_flight(seen), users or math.inf),
         ttft=ttft,
         tpot=tpot,
         kept=not refused and not _missed(demand, ttft, tpot),
@@ -293,8 +293,8 @@ def _in_flight(records: list[RequestRecord]) -> float:
         return float(len(served))
     arrived = [record.arrival_seconds for record in served]
     span = max(arrived) - min(arrived)
-    whole = math.fsum(record.e2e_seconds for record in served)
-    return whole / span if span else float(len(served))
+    mean = math.fsum(record.e2e_seconds for record in served) / len(served)
+    return mean * (len(served) - 1) / span if span else float(len(served))
 
 
 def _missed(demand: Demand, ttft: Distribution, tpot: Distribution) -> bool:

@@ -104,15 +104,15 @@ PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "plan.first": ("Cheapest: {deployment}", "最省：{deployment}"),
     "plan.first.smallest": ("Least GPU memory: {deployment}", "显存总量最少：{deployment}"),
     "plan.share.users": (
-        "Each replica serves {load} users: {running} requests run on average, {most} at most; its "
-        "KV pool of {tokens} tokens is {used} full at most.",
-        "每个副本服务 {load} 个用户：平均运行 {running} 个请求，最多 {most}；"
+        "Each replica serves {load} users: {running} requests are in flight on average, {most} "
+        "run at most; its KV pool of {tokens} tokens is {used} full at most.",
+        "每个副本服务 {load} 个用户：平均在途 {running} 个请求，同时运行最多 {most} 个；"
         "{tokens} 个 token 的 KV 池最多用到 {used}。",
     ),
     "plan.share.rate": (
-        "Each replica serves {load} requests a second: {running} run on average, {most} at most; "
-        "its KV pool of {tokens} tokens is {used} full at most.",
-        "每个副本每秒处理 {load} 个请求：平均运行 {running} 个，最多 {most}；"
+        "Each replica serves {load} requests a second: {running} are in flight on average, {most} "
+        "run at most; its KV pool of {tokens} tokens is {used} full at most.",
+        "每个副本每秒处理 {load} 个请求：平均在途 {running} 个，同时运行最多 {most} 个；"
         "{tokens} 个 token 的 KV 池最多用到 {used}。",
     ),
     "plan.share.split": (
@@ -203,7 +203,7 @@ PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "GPU 间经 {link} 的通信占每步的 {share}",
     ),
     "plan.reason.simulation": (
-        "the closed form says that it holds with fewer, but simulated with {gpus} GPUs {name} is "
+        "the closed form says that it holds, but simulated with {gpus} GPUs {name} is "
         "{seconds} {statistic}, and {wanted} is promised",
         "按闭式解可行，但用 {gpus} 块 GPU 模拟时 {name} {statistic}为 {seconds}，而要求 {wanted}",
     ),
