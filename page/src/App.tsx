@@ -6,6 +6,7 @@ import { useAnswer } from "./ask";
 import { copyText } from "./clipboard";
 import { Combobox, type Option } from "./Combobox";
 import { DoctorPanel } from "./doctor/DoctorPanel";
+import { logOf } from "./doctor/logs";
 import { useDoctor } from "./doctor/useDoctor";
 import { Explain } from "./Explain";
 import { download, fileName, markdown, png, svgText } from "./exporting";
@@ -56,6 +57,7 @@ export function App({ first }: { first: Question }) {
   const [pasteRefusal, setPasteRefusal] = useState("");
   const [pasted, setPasted] = useState("");
   const [told, setTold] = useState<string[]>([]);
+  const [isLog, setIsLog] = useState(false); // what was pasted, so that the Doctor can take it
   const [opened] = useState(Boolean(first.settings || first.util || first.price));
   const [copied, setCopied] = useState("");
   const say = useMemo(() => sayIn(question.language), [question.language]);
@@ -121,6 +123,7 @@ export function App({ first }: { first: Question }) {
       const cut = lengths.input !== question.input || lengths.output !== question.output;
       leap({ ...found, ...lengths });
       setTold(cut ? [...notes, `${say("cutTo")} ${whole(lengths.input)} + ${whole(lengths.output)} ${say("tokensUnit")}`] : notes);
+      setIsLog(read.kind === "log");
       setPasting(false);
       setPasteRefusal("");
       focusOn(".paste-button");
@@ -173,6 +176,7 @@ export function App({ first }: { first: Question }) {
   /** A deployment that another tab found, asked about here. */
   const open = (deployment: Partial<Question>) => {
     setTold([]);
+    setIsLog(false);
     leap({ config: "", command: "", ...deployment, ...shortened({ ...question, ...deployment }), tab: deployment.tab ?? DEFAULT.tab });
     focusOn(".verdict strong");
   };
@@ -230,7 +234,7 @@ export function App({ first }: { first: Question }) {
             <button type="button" class="quiet paste-button" onClick={() => { setPasteRefusal(""); setPasting(true); }}>{say("paste")} …</button>
             {question.command && <span class="kept" title={question.command}>{say("pastedCommand")}</span>}
             {(question.config || question.command) && (
-              <button type="button" class="quiet" onClick={() => { setTold([]); change({ config: "", command: "", model: question.model || first.model }); }}>{say("drop")}</button>
+              <button type="button" class="quiet" onClick={() => { setTold([]); setIsLog(false); change({ config: "", command: "", model: question.model || first.model }); }}>{say("drop")}</button>
             )}
           </div>
           <div class="row wide-first">
@@ -315,9 +319,14 @@ export function App({ first }: { first: Question }) {
                   <button type="button" disabled={stale} onClick={() => copy("command", fit.command ?? "")}>{copied === "command" ? say("copied") : say("copy")}</button>
                 </div>
               )}
-              {told.length > 0 && (
+              {(told.length > 0 || isLog) && (
                 <ul class="told" role="status">
                   {told.map((text) => <li key={text}>{text}</li>)}
+                  {isLog && (
+                    <li>
+                      <button type="button" onClick={() => { doctor.explain([logOf(say("pastedLog"), pasted)], question.language); leap({ tab: "doctor" }); }}>{say("toDoctor")}</button>
+                    </li>
+                  )}
                 </ul>
               )}
               {notes.length > 0 && (

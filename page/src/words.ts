@@ -35,6 +35,8 @@ const WORDS = {
   close: ["Close", "关闭"],
   pastedConfig: ["pasted config.json", "已粘贴的 config.json"],
   pastedCommand: ["with the pasted command", "附带已粘贴的命令"],
+  pastedLog: ["pasted log", "粘贴的日志"],
+  toDoctor: ["Explain this log in the Doctor", "在“诊断”中分析此日志"],
   drop: ["Remove", "移除"],
   fits: ["Fits", "放得下"],
   fits_with_less: ["Fits with less", "可启动，但并发不足"],

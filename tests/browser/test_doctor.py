@@ -277,6 +277,15 @@ def test_axe_finds_nothing_serious_and_nothing_runs_over_the_edge(visit: Visit) 
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, name
 
 
+def test_a_log_that_fills_the_calculator_is_taken_along(visit: Visit) -> None:
+    page = visit.go()
+    drop(page, "engine.log", POOL)
+    told = page.locator(".told")
+    expect(told).to_contain_text("ends in a failure")
+    told.get_by_role("button", name="Explain this log in the Doctor").click()
+    expect(page.locator(".finding-cause h2")).to_contain_text("KV pool")
+
+
 def test_a_refused_deployment_does_not_hide_the_tab(visit: Visit) -> None:
     page = visit.go("?model=no-such-model")
     expect(page.get_by_role("tab", name="Growth")).to_have_count(0)
