@@ -272,6 +272,17 @@ def test_a_verdict_follows_from_the_figures(
     assert verdict_of(published, [Case(value) for value in values]) == verdict
 
 
+@pytest.mark.parametrize(
+    ("value", "verdict"),
+    [(54.5 * GIB, "equal"), (54.5e9, "equal"), (56.5e9, "close"), (40e9, "corrected")],
+)
+def test_between_two_readings_of_a_gigabyte_a_figure_equals_neither(
+    found: dict[str, Answer], value: float, verdict: Verdict
+) -> None:
+    claim = found["plan-pool-a-card"].claim
+    assert Answer(claim=claim, cases=(Case(value),)).verdict == verdict
+
+
 def test_what_is_known_to_be_wrong_is_corrected_and_what_is_right_is_not(
     found: dict[str, Answer],
 ) -> None:

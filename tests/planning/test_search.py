@@ -1,6 +1,7 @@
 """What a search proposes holds, and what it rejects says why."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,8 +15,10 @@ from tokenroom.planning.candidates import Candidate, candidates
 from tokenroom.planning.front import front
 from tokenroom.planning.judging import Bounds, Proposal, Rejection, judged
 from tokenroom.planning.most import loads_to_try, most_users
+from tokenroom.planning.proving import Case, proven
 from tokenroom.planning.search import Plan, Search
 from tokenroom.planning.verification import statistic_of, verified
+from tokenroom.serving.request import Request
 
 
 def tried(*gpus: str, model: str = "llama-3.1-8b", most_gpus: int = 2) -> list[Candidate]:
@@ -216,3 +219,20 @@ def test_what_simulations_deny_is_not_said_to_be_served() -> None:
     assert why.reason == "simulation"
     assert why.values["gpus"] == 1
     assert why.nearest > 1
+
+
+def test_requests_that_are_refused_are_the_reason_and_not_a_promise() -> None:
+    """More replicas do not take prompts longer than the context that was set by hand."""
+    arrivals = [(second, 3000 if second == 5 else 200) for second in range(40)]
+    requests = tuple(
+        Request(id=number, arrival_seconds=float(second), prompt_tokens=prompt, output_tokens=20)
+        for number, (second, prompt) in enumerate(arrivals)
+    )
+    asked = {"requests_per_second": 1.0, "input_tokens": 270, "output_tokens": 20}
+    one = replace(demand(**asked), longest_tokens=2048, requests=requests)
+    proposal = judged(tried("l40s", most_gpus=1)[0], one)
+    assert isinstance(proposal, Proposal)
+    why = proven(Case(proposal=proposal, demand=one, bounds=Bounds(), seed=0))
+    assert isinstance(why, Rejection)
+    assert why.reason == "refused"
+    assert "longer than its max_model_len of 2,048 tokens, and refused: 1" in str(why.values)

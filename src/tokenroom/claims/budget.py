@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Final
 
-from tokenroom.claims.claim import Case, Cases, Claim, Span, Text, exactly, holds, one
+from tokenroom.claims.claim import Case, Cases, Claim, Span, Text, exactly, holds, in_decimal, one
 from tokenroom.claims.kv_cache import EIGHT_HEADS
 from tokenroom.claims.subjects import (
     A100,
@@ -327,7 +327,7 @@ def _case() -> Iterator[Claim]:
             "Step 1: KV pool a card",
             "步骤 1：每卡可用 KV",
             "54.5 GB",
-            Span(54.5e9, 54.5 * GIB),
+            exactly(54.5 * GIB),
             lambda: one(stage().kv_pool_bytes),
             Text(
                 "80 - 17.5 - 8 comes near; context, graphs, NCCL and buffers are taken too.",
@@ -340,7 +340,7 @@ def _case() -> Iterator[Claim]:
             "Step 1: KV pool of all cards",
             "步骤 1：总可用 KV",
             "436 GB",
-            Span(436e9, 436 * GIB),
+            exactly(436 * GIB),
             lambda: one(8 * stage().kv_pool_bytes),
             Text("As for one card.", "同单卡。"),
         ),
@@ -366,6 +366,7 @@ def _case() -> Iterator[Claim]:
             unit="bytes",
             printed=printed,
             published=published,
+            otherwise=in_decimal(published),
             ours=ours,
             reason=reason,
             source="vLLM 0.33",

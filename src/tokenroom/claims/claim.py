@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from tokenroom.units import GIB
+
 Article: TypeAlias = Literal["ledger", "handbook"]
 """``"ledger"`` is on who takes the memory, ``"handbook"`` the longer one with tables."""
 
@@ -17,6 +19,8 @@ Unit: TypeAlias = Literal[
     "bytes", "gigabytes", "parameters", "seconds", "count", "share", "ratio", "rate", "truth"
 ]
 Verdict: TypeAlias = Literal["equal", "close", "depends", "corrected", "added"]
+
+_KINDEST: Final[tuple[Verdict, ...]] = ("equal", "close", "depends", "corrected", "added")
 
 EQUAL: Final = 0.005
 """What rounding to the printed digits explains."""
@@ -71,6 +75,8 @@ class Claim:
             ``"truth"`` is whether the sentence holds.
         printed: The figure as the article writes it; "" where the sentence itself is the claim.
         published: The same as a range in the unit; None where the article prints none.
+        otherwise: The same where the printed unit may be meant otherwise: a GB of a card's memory
+            as 10^9 bytes and not as 2^30.
         ours: Computes our figures.
         reason: Why they differ; needed wherever they do.
         source: Where the reason or our figure comes from: configurations, an engine's file.
@@ -85,6 +91,7 @@ class Claim:
     ours: Callable[[], Cases]
     printed: Text | str = ""
     published: Span | None = IT_HOLDS
+    otherwise: Span | None = None
     reason: Text | None = None
     source: str = ""
     simulated: bool = False
@@ -106,8 +113,10 @@ class Answer:
 
     @property
     def verdict(self) -> Verdict:
-        """How they stand to the published figure."""
-        return verdict_of(self.claim.published, self.cases)
+        """How they stand to the published figure, as it is read to its advantage."""
+        claim = self.claim
+        read = [claim.published] + ([] if claim.otherwise is None else [claim.otherwise])
+        return min((verdict_of(span, self.cases) for span in read), key=_KINDEST.index)
 
 
 def verdict_of(published: Span | None, cases: Cases) -> Verdict:
@@ -148,3 +157,8 @@ def holds(truth: bool) -> Cases:
 def exactly(value: float) -> Span:
     """A figure that was printed as one number."""
     return Span(value, value)
+
+
+def in_decimal(span: Span) -> Span:
+    """What was printed in GB and read as 2^30 bytes, read as 10^9."""
+    return Span(span.low / GIB * 1e9, span.high / GIB * 1e9)

@@ -74,9 +74,9 @@ def _claims() -> Iterator[Claim]:
         article="ledger",
         section="4.3",
         text=Text(
-            "With PP each stage keeps the whole KV cache: bytes of a token in a stage of two, "
-            "over all",
-            "PP 时每个阶段都保留完整 KV：两级时单级每 token 字节与总量之比",
+            "With PP each layer keeps its whole KV cache, so that a card saves nothing: bytes of a "
+            "token in a stage of two, over all",
+            "PP 时每层仍保留完整 KV，因此单卡并不节省：两级时单级每 token 字节与总量之比",
         ),
         unit="ratio",
         printed="1",

@@ -186,9 +186,8 @@ def _concurrency() -> Iterator[Claim]:
                 text=Text(f"{label}: {english}", f"{label}：{chinese}"),
                 unit="gigabytes" if column == "weights" else "bytes",
                 printed=f"{figure:g} GB",
-                published=exactly(figure * 1e9)
-                if column == "weights"
-                else Span(figure * 1e9, figure * GIB),
+                published=exactly(figure * (1e9 if column == "weights" else GIB)),
+                otherwise=None if column == "weights" else exactly(figure * 1e9),
                 ours=partial(lambda ours, *row: ours(_row(*row)), ours, name, layout, cards),
                 reason=reason,
                 source="vLLM 0.33",

@@ -74,6 +74,8 @@ def proven(case: Case) -> Proven:
             )
         if found.kept:
             return Proof(proposal, found)
+        if found.refused:
+            return _refusing(proposal, found)
         tries -= 1
         if not tries:
             return _failed(proposal, found, case.demand)
@@ -88,6 +90,15 @@ def proven(case: Case) -> Proven:
             short = following.reason == "gpus"
             return _failed(proposal, found, case.demand) if short else following
         proposal = following
+
+
+def _refusing(proposal: Proposal, found: Verification) -> Rejection:
+    """That requests are longer than it takes, which more replicas do not change."""
+    text = (
+        f"requests of one replica's share that are longer than its max_model_len of "
+        f"{proposal.fit.plan.max_model_len:,} tokens, and refused: {found.refused:,}"
+    )
+    return Rejection(candidate=proposal.candidate, reason="refused", details={"text": text})
 
 
 def _failed(proposal: Proposal, found: Verification, demand: Demand) -> Rejection:

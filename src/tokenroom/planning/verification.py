@@ -72,6 +72,7 @@ class Verification:
         ttft: Of those.
         tpot: Of those.
         kept: All objectives are, by the demand's statistic, and no request was refused.
+        refused: Requests of the whole run that are longer than the deployment takes.
         max_running: Requests that ran at once, of the whole run, its warm-up included.
         mean_waiting: Requests that waited, likewise.
         max_waiting: The most of them.
@@ -85,6 +86,7 @@ class Verification:
     ttft: Distribution
     tpot: Distribution
     kept: bool
+    refused: int
     max_running: int
     mean_waiting: float
     max_waiting: int
@@ -119,7 +121,7 @@ def verified(proposal: Proposal, demand: Demand, *, seed: int = 0) -> Verificati
     seen = records if demand.requests is not None else _steady(records, users)
     ttft = distribution((record.ttft_seconds, 1) for record in seen)
     tpot = distribution((found, 1) for record in seen if (found := record.tpot_seconds) is not None)
-    refused = any(record.refused is not None for record in records)
+    refused = sum(record.refused is not None for record in records)
     return Verification(
         load=load,
         requests=len(seen),
@@ -127,6 +129,7 @@ def verified(proposal: Proposal, demand: Demand, *, seed: int = 0) -> Verificati
         ttft=ttft,
         tpot=tpot,
         kept=not refused and not _missed(demand, ttft, tpot),
+        refused=refused,
         max_running=served.max_running,
         mean_waiting=served.mean_waiting,
         max_waiting=served.max_waiting,
