@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -23,6 +24,17 @@ def test_the_help_of_every_command_is_what_the_list_says(name: str) -> None:
     assert command.name == name
     assert command.help is not None
     assert command.help.splitlines()[0] == COMMANDS[name][1]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_says_what_it_takes(name: str) -> None:
+    command = import_module(COMMANDS[name][0]).command
+    for option in command.params:
+        assert not isinstance(option, click.Option) or option.hidden or option.help, option.opts
+        if isinstance(option.type, click.Path) and isinstance(option, click.Option):
+            takes = option.make_metavar(click.Context(command))
+            for named in re.findall(r"\b(?:FILE|FOLDER)\b", option.help or ""):
+                assert takes == named, option.opts
 
 
 def test_help_lists_every_command(capsys: Capture) -> None:

@@ -34,6 +34,33 @@ def test_a_report_names_the_plan_and_how_to_start_it(
     assert "{" not in out
 
 
+def test_gpus_that_were_never_measured_are_marked(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.md"
+    asked = [word if word != "l40s" else "gaudi3" for word in ASKED]
+    code, out, _ = run(capsys, *asked, "--engine-defaults", "--markdown", str(file))
+    assert code == 0
+    assert "\n~gaudi3 " in out
+    for text in (out, file.read_text(encoding="utf-8")):
+        assert "~ No operator of this GPU was measured" in text
+        assert "--price " in text
+    priced = run(capsys, *ASKED, "--engine-defaults", "--price", "l40s=0.9")[1]
+    assert "~" not in priced
+    assert "--price" not in priced
+
+
+def test_no_name_of_a_gpu_is_broken_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [word if word != "l40s" else "h100" for word in ASKED]
+    code, out, _ = run(
+        capsys, *asked, "--max-num-seqs", "128", "--util", "0.97", "--price", "h100=2.5"
+    )
+    assert code == 0
+    table = out.split("Cheapest")[0]
+    assert "h100-sxm-80gb " in table
+    assert "util 0.97" in table
+
+
 def test_json_keeps_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, *ASKED, "--json")
     answer = json.loads(out)

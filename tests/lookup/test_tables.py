@@ -55,7 +55,7 @@ def test_a_model_that_is_too_large_is_said_to_be() -> None:
     (remark,) = table.remarks
     said = remark_text(remark, Language.ENGLISH)
     assert said == "meta-llama/Meta-Llama-3.1-405B: does not start on 64 x t4 or fewer"
-    assert "64 块 t4" in remark_text(remark, Language.CHINESE)
+    assert "64 张及以下 t4" in remark_text(remark, Language.CHINESE)
 
 
 def test_a_reference_runs_as_many_as_are_enough() -> None:
@@ -95,6 +95,12 @@ def test_the_command_writes_every_table(capsys: pytest.CaptureFixture[str], name
     assert "Meta-Llama-3-8B" in out
     code, out, _ = run(capsys, *asked, "--json")
     assert json.loads(out)["name"] == name
+
+
+def test_a_title_writes_the_engine_as_it_writes_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("table", "concurrency", "--models", "llama-3-8b", "--gpus", "h100")
+    assert "under vLLM: on" in run(capsys, *asked)[1]
+    assert "under SGLang 0.5.0: on" in run(capsys, *asked, "--engine", "sglang@0.5.0")[1]
 
 
 def test_more_users_need_more_gpus(capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,6 +95,7 @@ class _CompareCommand(SectionedCommand):
 @click.option(
     "--plot",
     type=click.Path(path_type=Path),
+    metavar="FILE",
     help="Draw the differences with their intervals to FILE (png, svg, pdf).",
 )
 @json_schema_option

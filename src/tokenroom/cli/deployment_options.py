@@ -80,7 +80,7 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 _DECLARED: Final[Mapping[str, tuple[tuple[str, ...], Mapping[str, Any]]]] = {
     # parameter: (what click.option takes: declarations, attributes)
-    "gpu": (("--gpu",), {"help": "GPU: a name such as h100, l40s, 4090 (see: tokenroom gpus)."}),
+    "gpu": (("--gpu",), {"help": "GPU: a name such as h100, 2xl40s, 4090 (see: tokenroom gpus)."}),
     "gpus": (
         ("--gpus",),
         {"type": COUNT, "help": "How many GPUs; as many as the parallel sizes need."},

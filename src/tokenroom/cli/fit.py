@@ -67,7 +67,9 @@ class _FitCommand(SectionedCommand):
 )
 @click.option("--seed", type=COUNT, help="Seed of drawn lengths.")
 @click.option("--explain", is_flag=True, help="Show each formula with its numbers and source.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw to FILE (png, svg, pdf).")
+@click.option(
+    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw to FILE (png, svg, pdf)."
+)
 @click.option(
     "--sweep",
     "sweep_text",

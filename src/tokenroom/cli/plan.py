@@ -234,6 +234,7 @@ class _PlanCommand(SectionedCommand):
 @click.option(
     "--plot",
     type=click.Path(path_type=Path),
+    metavar="FILE",
     help="Draw the plans, memory against clients, and length against requests (png, svg, pdf).",
 )
 @click.option(
@@ -245,6 +246,7 @@ class _PlanCommand(SectionedCommand):
 @click.option(
     "--markdown",
     type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
     help="Write a report that can be passed on to FILE.",
 )
 @worker_options

@@ -95,7 +95,9 @@ _MOST_TEXT_BYTES = 256 * 2**20
 )
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1.")
 @click.option("--attn", "attention", help="attn_implementation; the model's own by default.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw to FILE (png, svg, pdf).")
+@click.option(
+    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw to FILE (png, svg, pdf)."
+)
 @click.option(
     "--csv",
     "csv_file",

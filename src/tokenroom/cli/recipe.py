@@ -73,12 +73,17 @@ class _Asked(NamedTuple):
     help="A drawn workload or a scenario: chat, code-completion, document-analysis, offline-batch, "
     "api-aggregation, agents, rag (see: tokenroom workload --presets).",
 )
-@click.option("--p95", type=TOKENS, help="Length that 95% of requests keep, prompt and answer.")
+@click.option(
+    "--p95", type=TOKENS, help="Length that 95% of requests keep within, prompt and answer."
+)
 @click.option(
     "--input", "input_tokens", type=TOKENS, help="With --p95: mean prompt.  [default: half of it]"
 )
 @click.option(
-    "--output", "output_tokens", type=TOKENS, help="With --p95: mean answer.  [default: a tenth]"
+    "--output",
+    "output_tokens",
+    type=TOKENS,
+    help="With --p95: mean answer.  [default: a tenth of it]",
 )
 @click.option("--tpot", type=SECONDS, help="Promise of the mean time per token, as 50ms.")
 @deployment_options()
@@ -126,7 +131,7 @@ def _lengths(options: dict[str, Any], language: Language) -> _Asked:
         raise CommandLineError(
             "the lengths of requests are given by "
             f"{' and '.join(f'--{name}' for name in given) or 'nothing'}; give one of "
-            "--trace FILE, --workload chat and --p95 6500"
+            "--trace FILE, --workload chat or --p95 6500"
         )
     if options["p95"] is not None:
         tokens: int = options["p95"]

@@ -25,7 +25,13 @@ _QUEUED = Quantity("INTEGER", partial(parse_count, least=0, most=10_000))
 
 @click.command("serve", context_settings={"max_content_width": 100})
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=_PORT, default=8765, show_default=True)
+@click.option(
+    "--port",
+    type=_PORT,
+    default=8765,
+    show_default=True,
+    help="Port to listen on; 0 takes one that is free.",
+)
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 @click.option("--allow-hub", is_flag=True, help="Fetch models that clients name by their Hub id.")
 @click.option(
@@ -43,9 +49,27 @@ _QUEUED = Quantity("INTEGER", partial(parse_count, least=0, most=10_000))
     help="A name that requests may be addressed to, besides addresses and this machine's own name; "
     ".example.org is every name below it. May be repeated.",
 )
-@click.option("--job-workers", type=_WORKERS, default=1, show_default=True)
-@click.option("--max-queued-jobs", type=_QUEUED, default=32, show_default=True)
-@click.option("--job-seconds", type=click.FloatRange(1, 86_400), default=300, show_default=True)
+@click.option(
+    "--job-workers",
+    type=_WORKERS,
+    default=1,
+    show_default=True,
+    help="Jobs (plans, simulations, sweeps) worked on at once.",
+)
+@click.option(
+    "--max-queued-jobs",
+    type=_QUEUED,
+    default=32,
+    show_default=True,
+    help="Jobs that may wait; further ones are refused.",
+)
+@click.option(
+    "--job-seconds",
+    type=click.FloatRange(1, 86_400),
+    default=300,
+    show_default=True,
+    help="Seconds after which a job is ended.",
+)
 @click.option(
     "--database",
     type=click.Path(path_type=Path, dir_okay=False),

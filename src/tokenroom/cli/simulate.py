@@ -86,11 +86,13 @@ class _SimulateCommand(SectionedCommand):
 @click.option(
     "--plot",
     type=click.Path(path_type=Path),
+    metavar="FILE",
     help="Draw memory, queue and latencies to FILE (png, svg, pdf).",
 )
 @click.option(
     "--gantt",
     type=click.Path(path_type=Path),
+    metavar="FILE",
     help="Draw a bar for each request to FILE (png, svg, pdf), up to 200 of them.",
 )
 @click.option("--gantt-window", help="Only requests that are there in it, as 10s..20s.")

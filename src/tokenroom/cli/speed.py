@@ -106,7 +106,12 @@ class _SpeedCommand(SectionedCommand):
 @profile_options
 @price_option
 @click.option("--sweep", "sweep_text", help="concurrency=1..256")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw a sweep to FILE (png, svg).")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw a sweep to FILE (png, svg).",
+)
 @click.option("--explain", is_flag=True, help="Show every operator of a prefill and a decode step.")
 @json_schema_option
 @json_option

@@ -80,10 +80,23 @@ class _TableCommand(SectionedCommand):
     }
 
 
-@click.command("table", cls=_TableCommand, context_settings={"max_content_width": 100})
+@click.command(
+    "table",
+    cls=_TableCommand,
+    context_settings={"max_content_width": 100},
+    epilog="As in: tokenroom table kv --models llama-3-70b,qwen2.5-72b --lengths 4k,32k; tokenroom "
+    "table gpus-for-users --models llama-3-70b@fp8 --gpus h100,l40s --think-time 10s",
+)
 @click.argument("name", type=click.Choice(NAMES))
-@click.option("--models", help="Models between commas, MODEL@awq for another layout.")
-@click.option("--gpus", help="Kinds of GPU between commas.")
+@click.option(
+    "--models",
+    help="Models between commas, MODEL@awq for another layout.  [default: a few, of each table]",
+)
+@click.option(
+    "--gpus",
+    help="concurrency, gpus-for-users, reference: kinds of GPU between commas.  [default: "
+    "a100-sxm-80gb; h100-sxm-80gb; rtx-4090,l40s,a100-sxm-80gb]",
+)
 @click.option("--layouts", help="params: layouts of the weights.  [default: bf16,fp8,int8,awq]")
 @click.option("--batches", help="kv: requests at once.  [default: 1,4,16,64]")
 @click.option("--lengths", help="kv: tokens of a request.  [default: 2048,4096,8192,32768]")
@@ -119,19 +132,32 @@ class _TableCommand(SectionedCommand):
     help="gpus-for-users: mean answer.",
 )
 @click.option(
-    "--think-time", "think_seconds", type=SECONDS, help="gpus-for-users: between requests."
+    "--think-time",
+    "think_seconds",
+    type=SECONDS,
+    help="gpus-for-users: between requests, as 10s.  [default: none]",
 )
 @click.option(
     "--tpot", type=SECONDS, default="100ms", show_default=True, help="gpus-for-users: mean TPOT."
 )
-@click.option("--ttft", type=SECONDS, help="gpus-for-users: mean TTFT, at most.")
-@click.option("--engine", default="vllm", show_default=True, help="The engine.")
+@click.option(
+    "--ttft", type=SECONDS, help="gpus-for-users: mean TTFT, at most.  [default: not promised]"
+)
+@click.option(
+    "--engine",
+    default="vllm",
+    show_default=True,
+    help="concurrency, gpus-for-users, reference: the engine.",
+)
 @click.option("--kv", default="bfloat16", show_default=True, help="kv: type of the cache.")
 @deployment_options("gpu_file", "offline", "hub_timeout", "revision", "assume_architecture")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: plain numbers, bytes as bytes.")
 @click.option(
-    "--plot", type=click.Path(path_type=Path), help="Draw a heat map to FILE (png, svg, pdf)."
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw a heat map to FILE (png, svg, pdf).",
 )
 @json_option
 @language_option

@@ -46,14 +46,22 @@ _STDIN = Path("/dev/stdin")
 @click.option(
     "--engine", help="Only rows of these engines, as vllm,sglang; with --log its engine[@version]."
 )
-@click.option("--markdown", type=click.Path(path_type=Path), help="Write the report to FILE.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw to FILE (png, svg, pdf).")
+@click.option(
+    "--markdown", type=click.Path(path_type=Path), metavar="FILE", help="Write the report to FILE."
+)
+@click.option(
+    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw to FILE (png, svg, pdf)."
+)
 @click.option("--skip-bad", is_flag=True, help="Rows that cannot be read are named, and no error.")
-@click.option("--log", type=click.Path(path_type=Path), help="An engine's start-up log.")
+@click.option(
+    "--log", type=click.Path(path_type=Path), metavar="FILE", help="An engine's start-up log."
+)
 @click.option("--model", help="The log's model, when it names a local folder or none.")
 @click.option("--gpu", help="The log's GPU, when its memory alone does not tell.")
 @click.option("--gpus", type=POSITIVE, help="How many GPUs ran it.")
-@click.option("--export", type=click.Path(path_type=Path), help="Write the log's row to FILE.")
+@click.option(
+    "--export", type=click.Path(path_type=Path), metavar="FILE", help="Write the log's row to FILE."
+)
 @deployment_options("offline")
 @json_schema_option
 @json_option

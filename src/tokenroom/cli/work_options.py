@@ -28,6 +28,7 @@ def work_options(command: Command) -> Command:
         "--store",
         "store_folder",
         type=click.Path(path_type=Path, file_okay=False),
+        metavar="FOLDER",
         help="Keep the outcome of each run in FOLDER; what is there already is not run again.",
     )(command)
     return worker_options(command)

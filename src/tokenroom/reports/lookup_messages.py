@@ -19,7 +19,7 @@ LOOKUP_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "Requests of {tokens} tokens at once under {engine}: on the fewest GPUs that start, and on "
         "twice as many; GiB a GPU",
         "{engine} 下同时可容纳的 {tokens} token 请求数：能启动的最少 GPU 与其两倍；"
-        "单位为每块 GPU 的 GiB",
+        "单位为每张 GPU 的 GiB",
     ),
     "table.title.gpus-for-users": (
         "GPUs by users under {engine}: {input} tokens in, {output} out{think}; "
@@ -35,7 +35,7 @@ LOOKUP_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "table.think": (", thinking {time} between requests", "，请求之间思考 {time}"),
     "table.remark": (
         "{model}: does not start on {count} x {gpu} or fewer",
-        "{model}：{count} 块 {gpu} 及以下均无法启动",
+        "{model}：{count} 张及以下 {gpu} 均无法启动",
     ),
     "table.column.model": ("Model", "模型"),
     "table.column.gpu": ("GPU", "GPU"),
@@ -49,9 +49,9 @@ LOOKUP_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "table.column.held": ("Held", "可容纳"),
     "table.column.running": ("Run at once", "同时运行"),
     "table.column.least": ("Fewest GPUs", "最少 GPU"),
-    "table.column.least_running": ("run", "运行"),
+    "table.column.least_running": ("run at once", "同时运行"),
     "table.column.enough": ("Enough GPUs", "足够的 GPU"),
-    "table.column.enough_running": ("run", "运行"),
+    "table.column.enough_running": ("run at once", "同时运行"),
     "table.column.command": ("Command", "启动命令"),
     "table.heat.users": ("users", "用户数"),
     "table.heat.lengths": ("tokens of a request", "每个请求的 token 数"),
@@ -67,10 +67,10 @@ LOOKUP_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "pools.mixed": ("all {servers} mixed", "{servers} 台混合"),
     "pools.split": (
         "{short} for prompts up to {threshold} tokens, {long} for longer ones",
-        "{short} 台处理不超过 {threshold} 个 token 的提示，{long} 台处理更长的",
+        "{short} 台处理输入不超过 {threshold} 个 token 的请求，{long} 台处理更长的",
     ),
     "pools.one": ("one pool", "一个池"),
-    "pools.column.threshold": ("Short prompts up to", "短提示上限"),
+    "pools.column.threshold": ("Short prompts up to", "短输入上限"),
     "pools.column.short": ("servers", "服务器"),
     "pools.column.long": ("longer ones", "更长的"),
     "pools.column.kept": ("Promises kept", "达标"),
@@ -78,11 +78,11 @@ LOOKUP_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "pools.column.tpot": ("TPOT p95", "TPOT p95"),
     "pools.searched": (
         "On the draw that was searched, where the best looks better than it is.",
-        "以上为搜索所用的那一次抽样，其上最优者会显得偏好。",
+        "以上为搜索所用的那一次抽样；从中选出的最优者会显得比实际更好。",
     ),
     "pools.nothing": (
         "All prompts are of one length, so there is nothing to split.",
-        "所有提示长度相同，没有可拆分的。",
+        "所有请求的输入长度相同，无从拆分。",
     ),
     "pools.pays": ("Splitting pays.", "拆分划算。"),
     "pools.harms": ("Splitting does not pay: it keeps fewer.", "拆分不划算：达标更少。"),
@@ -96,18 +96,18 @@ LOOKUP_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "混合池对 {mixed} 的请求满足 {promises}；{split}则为 {best}：{gain} 个百分点"
         "（{draws} 次抽样的 {confidence} 区间）。",
     ),
-    "recipe.title": ("Settings for {lengths}", "面向 {lengths} 的配置"),
+    "recipe.title": ("Settings for {lengths}", "按以下请求得出的配置：{lengths}"),
     "recipe.of.trace": (
         "{count} requests of {name}: {input} tokens in and {output} out on average",
-        "{name} 的 {count} 个请求：平均输入 {input}、输出 {output} 个 token",
+        "{name} 的 {count} 个请求，平均输入 {input}、输出 {output} 个 token",
     ),
     "recipe.of.length": (
         "requests of which 95% keep within {tokens} tokens",
-        "95% 不超过 {tokens} 个 token 的请求",
+        "长度 95% 不超过 {tokens} 个 token 的请求",
     ),
     "recipe.p95": (
         "95% of the requests keep within {tokens} tokens, prompt and answer together.",
-        "95% 的请求（提示加回答）不超过 {tokens} 个 token。",
+        "95% 的请求不超过 {tokens} 个 token（输入加输出）。",
     ),
     "recipe.length": (
         "A fifth more, rounded up to a multiple of 128: max_model_len {tokens}.",
@@ -119,15 +119,15 @@ LOOKUP_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "recipe.request": (
         "A request of that length holds {request_bytes} of KV cache on each GPU.",
-        "这样长的一个请求在每块 GPU 上占用 {request_bytes} 的 KV 缓存。",
+        "这样长的一个请求在每张 GPU 上占用 {request_bytes} 的 KV 缓存。",
     ),
     "recipe.ceiling": (
         "The pool of {tokens} tokens ({pool_bytes} a GPU) holds {requests} of them: the ceiling.",
-        "{tokens} 个 token 的池（每块 GPU {pool_bytes}）可容纳 {requests} 个：这是并发上限。",
+        "KV 池共 {tokens} 个 token（每张 GPU {pool_bytes}），可容纳 {requests} 个：这是并发上限。",
     ),
     "recipe.waterline": (
         "80% of them: {requests} at once.",
-        "取 80% 水位：同时 {requests} 个。",
+        "取其 80% 作为水位线：同时运行 {requests} 个。",
     ),
     "recipe.batch": (
         "A token takes {tpot} at most on average with up to {requests} at once.",
@@ -145,17 +145,17 @@ LOOKUP_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "recipe.seqs": (
         "The least of these: max_num_seqs {requests}.",
-        "取其最小：max_num_seqs {requests}。",
+        "取以上最小值：max_num_seqs {requests}。",
     ),
     "recipe.budget": (
         "A step of {tokens} tokens beside {requests} decoding requests takes {time}: the pause "
         "that a prompt makes for the others.",
-        "在 {requests} 个解码请求旁处理 {tokens} 个 token 的一步用时 {time}："
-        "这是一个提示给其他请求带来的停顿。",
+        "{requests} 个请求在解码时，处理满 {tokens} 个 token 的一步用时 {time}："
+        "新请求预填充时，其他请求会停顿这么久。",
     ),
     "recipe.budget_long": (
         "That is longer than {count} promised tokens, and smaller steps are not possible here.",
-        "这超过了 {count} 个 token 的承诺时间，而这里无法再减小步长。",
+        "这超过了 {count} 个 token 的承诺时间，而这里无法再减小每步的 token 数。",
     ),
     "recipe.speed": (
         "{clients} clients with requests of {input} tokens in and {output} out then see a TTFT of "
@@ -167,8 +167,8 @@ LOOKUP_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "recipe.rate": (
         "Requests come at {rate}/s and one such deployment serves {served}/s: more copies are "
         "needed; tokenroom plan says how many.",
-        "请求以每秒 {rate} 个到达，而一个这样的部署每秒服务 {served} 个：需要更多副本；"
-        "tokenroom plan 给出数量。",
+        "请求每秒到达 {rate} 个，而一个这样的部署每秒只能处理 {served} 个，需要更多副本；"
+        "数量可用 tokenroom plan 求得。",
     ),
     "recipe.start": ("Start it with:", "启动命令："),
 }

@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokenroom.engines.registry import engine_title
 from tokenroom.lookup.recipe import STALL, Recipe
 from tokenroom.lookup.table import Cell, Column, LookupTable, Remark
 from tokenroom.reports.console import Paragraph, print_trimmed
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 def table_title(table: LookupTable, language: Language) -> str:
     """What the table shows."""
     about = dict(table.about)
+    if "engine" in about:
+        name, _, version = str(about["engine"]).strip().lower().partition("@")
+        about["engine"] = f"{engine_title(name)} {version}".rstrip()
     if table.name == "gpus-for-users":
         promises = (
             f"{name.upper()} {format_seconds(seconds)}"

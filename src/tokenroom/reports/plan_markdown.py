@@ -19,6 +19,7 @@ from tokenroom.reports.plan_text import (
     option_row,
     reason_text,
     table_columns,
+    table_notes,
     unproven_lines,
 )
 
@@ -54,6 +55,9 @@ def markdown_lines(plan: Plan, language: Language) -> Iterator[str]:
         for option in plan.options:
             yield _row(option_row(option, plan, language))
         yield ""
+        for note in table_notes(plan, language):
+            yield note
+            yield ""
     elif plan.complete:
         yield message("plan.none", language)
         yield ""

@@ -29,7 +29,7 @@ PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "plan.simulated": (
         "These figures are of {requests} simulated requests; the model of step times is off by 11% "
         "in the median of measured TPOTs and by 23% of TTFTs.",
-        "以上为 {requests} 个模拟请求的结果；步时模型对实测 TPOT 的误差中位数为 11%，TTFT 为 23%。",
+        "以上为 {requests} 个模拟请求的结果；与实测相比的误差中位数：TPOT 为 11%，TTFT 为 23%。",
     ),
     "plan.promise": ("{name} {statistic} at most {time}", "{name} {statistic} 不超过 {time}"),
     "plan.statistic.mean": ("on average", "均值"),
@@ -101,7 +101,7 @@ PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "plan.column.room": ("Room for", "可承载"),
     "plan.column.limiter": ("Limited by", "受限于"),
     "plan.replicas": ("{replicas} x [{each}]", "{replicas} x [{each}]"),
-    "plan.first": ("Cheapest: {deployment}", "最省：{deployment}"),
+    "plan.first": ("Cheapest: {deployment}", "费用最低：{deployment}"),
     "plan.first.smallest": ("Least GPU memory: {deployment}", "显存总量最少：{deployment}"),
     "plan.share.users": (
         "Each replica serves {load} users: {running} requests are in flight on average, {most} "
@@ -119,19 +119,30 @@ PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "Prompts: {prompts}, answers: {answers}, on one host. Each replica serves {load}: "
         "{running} requests in flight on average, {most} on a server at most; the KV pool of a "
         "server of answers holds {tokens} tokens, and no pool is more than {used} full.",
-        "同一主机上：提示（prefill）{prompts}，回答（decode）{answers}。每个副本服务 {load}："
-        "平均有 {running} 个请求在途，单个服务器最多运行 {most} 个；回答服务器的 KV 池可放 "
+        "同一主机上：预填充 {prompts}，解码 {answers}。每个副本服务 {load}："
+        "平均有 {running} 个请求在途，单个服务器最多运行 {most} 个；解码服务器的 KV 池可放 "
         "{tokens} 个 token，各池最多用到 {used}。",
     ),
     "plan.servers": ("{count} x {each}", "{count} x {each}"),
     "plan.reason.split": (
         "prompts and answers on servers of their own would take {gpus} GPUs, and {by} takes "
         "{by_gpus}: disaggregating does not pay here",
-        "提示与回答分开部署需要 {gpus} 块 GPU，而 {by} 只需 {by_gpus} 块：此处分离部署并不划算",
+        "预填充与解码分离部署需要 {gpus} 张 GPU，而 {by} 只需 {by_gpus} 张：此处分离并不划算",
     ),
     "plan.limited": (
         "A token takes {tpot} in the mean, {share} of it {limiter}.",
         "平均每个 token 用时 {tpot}，其中 {share} 为{limiter}。",
+    ),
+    "plan.mark": ("~{deployment}", "~{deployment}"),
+    "plan.marked": (
+        "~ No operator of this GPU was measured, and its speed may be off by half; name others "
+        "with --gpus-from.",
+        "~ 该 GPU 没有实测算子，速度误差可能达一半；可用 --gpus-from 指定其他 GPU。",
+    ),
+    "plan.unpriced": (
+        "Without prices, by the memory of all GPUs; --price {gpu}=USD (of one GPU for an hour) "
+        "puts the cheapest first.",
+        "未给价格，按 GPU 显存总量排列；用 --price {gpu}=美元（单张每小时）可按费用排列。",
     ),
     "plan.extrapolated": (
         "No operator of {gpu} was measured: its speed is carried over from other GPUs, and may be "
@@ -154,12 +165,12 @@ PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "plan.reason.weights": (
         "the weights of {weights_bytes} need {gpus} of these GPUs, and at most {most} were to be "
         "tried for a replica",
-        "权重 {weights_bytes} 需要 {gpus} 块这种 GPU，而每个副本最多只尝试 {most} 块",
+        "权重 {weights_bytes} 需要 {gpus} 张这种 GPU，而每个副本最多只尝试 {most} 张",
     ),
     "plan.reason.ttft": (
         "one request alone has its first token after {alone}, and {wanted} is promised; {share} "
         "of its prompt's step is {limiter}, and physics allows {floor}",
-        "单个请求的首个 token 需要 {alone}，而要求 {wanted}；其提示步骤的 {share} 为{limiter}，"
+        "单个请求的首个 token 需要 {alone}，而要求 {wanted}；其预填充用时的 {share} 为{limiter}，"
         "物理下限为 {floor}",
     ),
     "plan.reason.tpot": (
@@ -170,11 +181,11 @@ PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "plan.reason.gpus": (
         "needs {gpus} GPUs and there are {most}, which serve {served}",
-        "需要 {gpus} 块 GPU，而只有 {most} 块，可承载 {served}",
+        "需要 {gpus} 张 GPU，而只有 {most} 张，可承载 {served}",
     ),
     "plan.reason.gpus.none": (
         "needs {gpus} GPUs, and the {most} that there are hold no replica",
-        "需要 {gpus} 块 GPU，而现有的 {most} 块连一个副本也放不下",
+        "需要 {gpus} 张 GPU，而现有的 {most} 张连一个副本也放不下",
     ),
     "plan.reason.unpriced": (
         "its GPU has no price, so what it costs of the budget is not known",
@@ -184,14 +195,14 @@ PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "plan.served.rate": ("{rate} requests a second", "每秒 {rate} 个请求"),
     "plan.reason.budget": (
         "needs {gpus} GPUs for ${usd} an hour, and ${most} may be spent",
-        "需要 {gpus} 块 GPU，每小时 ${usd}，而预算为 ${most}",
+        "需要 {gpus} 张 GPU，每小时 ${usd}，而预算为 ${most}",
     ),
     "plan.reason.replicas": (
         "needs {replicas} replicas, more than one service has",
         "需要 {replicas} 个副本，超出一个服务的规模",
     ),
-    "plan.cost.gpus": ("{gpus} GPUs", "{gpus} 块 GPU"),
-    "plan.cost.usd": ("${usd} an hour", "每小时 ${usd}"),
+    "plan.cost.gpus": ("{gpus} GPUs", "{gpus} 张 GPU"),
+    "plan.cost.usd": ("${usd} an hour", "${usd}/小时"),
     "plan.reason.dominated": (
         "takes {cost}, and {by} for {by_cost} is as fast and has as much room",
         "需要 {cost}，而 {by} 只需 {by_cost}，速度与余量不差于它",
@@ -205,7 +216,7 @@ PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "plan.reason.simulation": (
         "the closed form says that it holds, but simulated with {gpus} GPUs {name} is "
         "{seconds} {statistic}, and {wanted} is promised",
-        "按闭式解可行，但用 {gpus} 块 GPU 模拟时 {name} {statistic}为 {seconds}，而要求 {wanted}",
+        "按闭式解可行，但用 {gpus} 张 GPU 模拟时 {name} {statistic}为 {seconds}，而要求 {wanted}",
     ),
     "plan.untried": (
         "{count} more hold by the closed form and were not simulated (--top asks for more).",
@@ -230,7 +241,7 @@ PLAN_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     "plan.plot.each": ("Each replica of {deployment}", "{deployment} 的每个副本"),
     "plan.plot.others": ("by the closed form", "按闭式解"),
     "plan.plot.users": ("clients of one replica", "单个副本的客户端数"),
-    "plan.plot.memory": ("GiB of one GPU", "单块 GPU 的 GiB"),
+    "plan.plot.memory": ("GiB of one GPU", "单张 GPU 的 GiB"),
     "plan.plot.queue": ("waiting outside of the GPU", "在 GPU 之外排队"),
     "plan.plot.bxs": ("requests at once", "同时运行的请求数"),
     "plan.plot.length": ("tokens of a request", "每个请求的 token 数"),

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 _UNPROVEN = 5
 """Proposals that are shown of a search that was interrupted before any was simulated."""
 
+_LINKS = {
+    "nvlink": "NVLink",
+    "nvlink_bridge": "an NVLink bridge",
+    "pcie": "PCIe",
+}
+"""Links as they are written, where the catalogue's own word is not."""
+
 _NEAREST = 3
 """Rejected candidates of a reason that are shown, those that come nearest."""
 
@@ -49,6 +56,8 @@ def print_plan(out: Console, plan: Plan, language: Language, *, list_all: bool =
     if plan.options:
         out.print(Paragraph(found_text(plan, language), style="dim"))
         print_trimmed(out, _table(plan, language))
+        for line in table_notes(plan, language):
+            out.print(Paragraph(line, style="dim"))
         out.print()
         _print_first(out, plan, language)
     elif plan.complete:
@@ -120,6 +129,15 @@ def heading(plan: Plan, language: Language) -> tuple[str, str]:
         promises=promises,
     )
     return title, lengths
+
+
+def table_notes(plan: Plan, language: Language) -> Iterator[str]:
+    """Of the table: what its mark means, and what puts the cheapest first."""
+    if any(option.proposal.is_extrapolated for option in plan.options):
+        yield message("plan.marked", language)
+    if all(option.proposal.usd_per_hour is None for option in plan.options):
+        gpu = plan.options[0].proposal.candidate.accelerator.key
+        yield message("plan.unpriced", language, gpu=gpu)
 
 
 def load_text(demand: Demand, language: Language) -> str:
@@ -219,7 +237,8 @@ def reason_text(rejection: Rejection, demand: Demand, language: Language) -> str
             if (share := _number(values.pop("communication"))) >= 0.3:
                 key += ".communication"
                 values["share"] = f"{share:.0%}"
-                values["link"] = rejection.candidate.accelerator.link
+                link = rejection.candidate.accelerator.link
+                values["link"] = _LINKS.get(link, link)
         case "split":
             winner = values["by"]
             assert isinstance(winner, Proposal)
@@ -264,9 +283,12 @@ def option_row(option: Option, plan: Plan, language: Language) -> Iterator[str]:
     """Cells of one plan, in the order of :func:`table_columns`."""
     proposal, seen = option.proposal, option.verification
     usd = proposal.usd_per_hour
+    name = deployment_text(proposal.candidate, language, proposal.replicas)
+    if proposal.is_extrapolated:
+        name = message("plan.mark", language, deployment=name)
     ttft, tpot = (statistic_of(plan.demand, found) for found in (seen.ttft, seen.tpot))
     cells = {
-        "deployment": deployment_text(proposal.candidate, language, proposal.replicas),
+        "deployment": name,
         "gpus": f"{proposal.gpus:,}",
         "usd": "-" if usd is None else f"{usd:,.2f}",
         "ttft": "-" if ttft is None else format_seconds(ttft),
@@ -293,14 +315,16 @@ def _table(plan: Plan, language: Language) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    # Columns beside the first are no wider than a word, so that no name of a GPU has to be broken.
     for name in table_columns(plan):
         table.add_column(
-            heading_of(name, plan.demand, language),
+            "\n".join(heading_of(name, plan.demand, language).split()),
             justify="left" if name in ("deployment", "limiter") else "right",
-            overflow="fold",  # half a name of a GPU is none
+            overflow="fold",
         )
     for option in plan.options:
-        table.add_row(*option_row(option, plan, language))
+        *cells, limiter = option_row(option, plan, language)
+        table.add_row(*cells, "\n".join(limiter.split()))
     return table
 
 

@@ -111,7 +111,7 @@ VALIDATION_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "validate.remark.held": (
         "Others held {held} of each GPU, as the figures it prints say; that is taken off.",
-        "由该行打印的数值可知，每块 GPU 有 {held} 被其他进程占用；已扣除。",
+        "由该行打印的数值可知，每张 GPU 有 {held} 被其他进程占用；已扣除。",
     ),
     "validate.remark.ended": (
         "The log ends with an error: {error}",
