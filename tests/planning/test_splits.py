@@ -17,7 +17,7 @@ from tokenroom.planning.judging import UNBOUNDED, Bounds, Proposal, Rejection
 from tokenroom.planning.search import Plan, Search
 from tokenroom.planning.split_judging import splits_of
 from tokenroom.planning.split_launch import launches, split_script
-from tokenroom.planning.splits import server_fit, server_of, split_run
+from tokenroom.planning.splits import server_fit, server_of, split_fleet
 from tokenroom.planning.verification import verified
 from tokenroom.reports.messages import Language
 from tokenroom.reports.plan_json import plan_json, schema_text
@@ -207,7 +207,7 @@ def test_servers_are_counted_in_the_name() -> None:
         split=Split(prompt_servers=3, prompt_tensor_parallel_size=1, answer_servers=2),
     )
     assert (candidate.division, candidate.gpus, candidate.servers) == ("3P + 2D TP2", 7, 2)
-    pools = split_run(candidate, demand(requests_per_second=1.0)).pools
+    pools, _ = split_fleet(candidate, demand(requests_per_second=1.0))
     assert [(pool.name, pool.replicas, pool.gpus) for pool in pools] == [
         ("prompts", 3, 1),
         ("answers", 2, 2),

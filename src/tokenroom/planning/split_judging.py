@@ -20,7 +20,7 @@ from tokenroom.planning.splits import (
     SplitCurve,
     link_bytes_per_second,
     server_fit,
-    split_run,
+    split_fleet,
     splits,
 )
 from tokenroom.planning.tuned import Tuned
@@ -80,7 +80,7 @@ def splits_of(
     if not paying:
         return in_vain(next(iter(ladder.values())), others)
     try:
-        split_run(paying[0].candidate, demand)
+        split_fleet(paying[0].candidate, demand)
     except DeploymentError as error:
         return Rejection(
             candidate=paying[0].candidate, reason="refused", details={"text": str(error)}

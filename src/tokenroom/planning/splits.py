@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tokenroom.fitting import FitResult, fit
 from tokenroom.hardware.accelerator import Accelerator, Node
@@ -28,13 +28,10 @@ from tokenroom.planning.candidates import Candidate, Split
 from tokenroom.planning.demand import Demand
 from tokenroom.planning.layout_memory import settings_of
 from tokenroom.planning.load_curve import Means
-from tokenroom.serving.fleet_description import Policy, Role, RouterDescription, Transfer
-from tokenroom.serving.pool import pool_of
+from tokenroom.serving.fleet_description import Role, Transfer
+from tokenroom.serving.pool import Pool, pool_of
 from tokenroom.serving_speed import ServingSpeed, speed_of
 from tokenroom.serving_terms import replica_of, terms_of
-
-if TYPE_CHECKING:
-    from tokenroom.serving.run import Run
 
 CONNECTOR: Final = "NixlConnector"
 PROMPTS: Final = "prompts"
@@ -75,14 +72,12 @@ def server_fit(server: Candidate, demand: Demand) -> FitResult:
     return fit(server.spec, node, **settings_of(server, demand), kv_connector=CONNECTOR)
 
 
-def split_run(candidate: Candidate, demand: Demand) -> Run:
-    """A run of one replica: its servers, and a proxy that takes them in turn.
+def split_fleet(candidate: Candidate, demand: Demand) -> tuple[list[Pool], Transfer]:
+    """One replica: its servers, which a proxy takes in turn, and how KV moves between them.
 
     Raises:
         DeploymentError: Servers do not start, or are not simulated with those roles.
     """
-    from tokenroom.serving.run import Run  # with fleets and routers, which few plans need
-
     split = candidate.split
     assert split is not None
     counts = {
@@ -96,7 +91,7 @@ def split_run(candidate: Candidate, demand: Demand) -> Run:
         for role, (name, count) in counts.items()
     ]
     transfer = Transfer(link=None, bytes_per_second=link_bytes_per_second(candidate.accelerator))
-    return Run(pools, router=RouterDescription(policy=Policy.ROUND_ROBIN), transfer=transfer)
+    return pools, transfer
 
 
 class PromptServer:

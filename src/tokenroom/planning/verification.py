@@ -10,26 +10,21 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from tokenroom.fitting import FitResult
 from tokenroom.planning.demand import BURST_SHARE, Demand
 from tokenroom.planning.judging import Proposal
-from tokenroom.planning.splits import split_run
+from tokenroom.planning.splits import split_fleet
 from tokenroom.serving.arrivals import Arrivals, OpenLoop
 from tokenroom.serving.distribution import Distribution, distribution
-from tokenroom.serving.pool import pool_of
+from tokenroom.serving.fleet_description import Transfer
+from tokenroom.serving.pool import Pool, pool_of
 from tokenroom.serving.record import RequestRecord
 from tokenroom.serving.request import Request
-from tokenroom.serving.roomy import RoomyServing, is_covered
-from tokenroom.serving.schedulers.vllm import VllmSchedulerConfig
-from tokenroom.serving.step_table import StepTable
+from tokenroom.serving.roomy import RoomyServing
 from tokenroom.serving.workloads import arrivals, distributions
 from tokenroom.serving.workloads.conversations import Talk
 from tokenroom.serving.workloads.synthetic import SyntheticWorkload
-
-if TYPE_CHECKING:
-    from tokenroom.serving.run import Run
 
 _LEAST_REQUESTS: Final[Mapping[str, int]] = {
     "mean": 200,
@@ -112,11 +107,9 @@ def verified(proposal: Proposal, demand: Demand, *, seed: int = 0) -> Verificati
             return drawn(demand, load, count, seed)
         return OpenLoop(replayed(demand.requests, proposal.replicas))
 
-    waits = demand.users is not None
-    if proposal.candidate.split is None:
-        served = _served(proposal.fit, coming, count, waits_for_answers=waits)
-    else:
-        served = _stepped(split_run(proposal.candidate, demand), coming(), waits)
+    served = _served(
+        *_replica(proposal, demand), coming, count, waits_for_answers=demand.users is not None
+    )
     records = served.records
     seen = records if demand.requests is not None else _steady(records, users)
     ttft = distribution((record.ttft_seconds, 1) for record in seen)
@@ -149,49 +142,48 @@ class _Served(NamedTuple):
     preemptions: int
 
 
+def _replica(proposal: Proposal, demand: Demand) -> tuple[list[Pool], Transfer]:
+    """The servers of one replica, and how KV moves between them, where there are several."""
+    if proposal.candidate.split is None:
+        return [pool_of(proposal.fit)], Transfer()
+    return split_fleet(proposal.candidate, demand)
+
+
 def _served(
-    fit: FitResult, coming: Callable[[], Arrivals], count: int, *, waits_for_answers: bool
+    pools: list[Pool],
+    transfer: Transfer,
+    coming: Callable[[], Arrivals],
+    count: int,
+    *,
+    waits_for_answers: bool,
 ) -> _Served:
-    """Serve a workload: by the steps of a pool with room for all where it has, else step by step.
+    """Serve a workload: by the steps of pools with room for all where they have, else step by step.
 
-    The records are the same.
+    The records are the same. Servers are taken in turn.
     """
-    pool = pool_of(fit)
-    config, usable = pool.engine.config, pool.engine.usable_blocks
-    if (
-        pool.is_one_engine
-        and pool.stages == 1
-        and pool.engine.transfer_seconds is None
-        and isinstance(config, VllmSchedulerConfig)
-        and is_covered(config, table := StepTable(pool.cost))
-    ):
-        roomy = RoomyServing(config, table, pool.cost.delay_seconds)
-        records = roomy.serve(coming())
-        if records is not None:
-            return _Served(
-                records,
-                roomy.max_running,
-                roomy.mean_waiting,
-                roomy.max_waiting,
-                roomy.max_used_blocks / usable,
-                0,
-            )
-    from tokenroom.serving.run import Run  # with fleets and routers, which few plans need
+    usable = pools[0].engine.usable_blocks
+    roomy = RoomyServing(pools, transfer=transfer)
+    records = roomy.serve(coming())
+    if records is not None:
+        return _Served(
+            records,
+            roomy.max_running,
+            roomy.mean_waiting,
+            roomy.max_waiting,
+            roomy.max_used_blocks / usable,
+            0,
+        )
+    from tokenroom.serving.run import Run  # with figures that few plans need
 
-    return _stepped(Run([pool], compiled=count > _COMPILED_FROM), coming(), waits_for_answers)
-
-
-def _stepped(run: Run, coming: Arrivals, waits_for_answers: bool) -> _Served:
-    """Serve a workload step by step, or by the compiled engine."""
-    records = list(run.serve(coming, waits_for_answers=waits_for_answers))
-    outcome = run.outcome()
-    metrics = outcome.metrics
+    run = Run(pools, transfer=transfer, compiled=count > _COMPILED_FROM)
+    records = list(run.serve(coming(), waits_for_answers=waits_for_answers))
+    metrics = run.outcome().metrics
     return _Served(
         records,
         metrics.max_running,
         metrics.mean_waiting,
         metrics.max_waiting,
-        metrics.max_used_blocks / outcome.engine.usable_blocks,
+        metrics.max_used_blocks / usable,
         metrics.preemptions,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from heapq import heappop, heappush
@@ -32,12 +33,14 @@ class Events:
 
     Attributes:
         now: The time, in seconds from the start of the workload.
+        due: When the next request arrives, as far as that is known; infinity if it is not.
     """
 
-    __slots__ = ("_heap", "_serial", "now")
+    __slots__ = ("_heap", "_serial", "due", "now")
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.due = math.inf
         self._heap: list[tuple[float, int, int, Action]] = []
         self._serial = 0
 
@@ -52,6 +55,10 @@ class Events:
     def come(self, seconds: float) -> bool:
         """Whether it is the turn of a request that arrives at a time."""
         return not self._heap or (seconds, Turn.ARRIVE) < self._heap[0][:2]
+
+    def next_seconds(self) -> float:
+        """When the next thing happens or request arrives; infinity for never."""
+        return min(self._heap[0][0], self.due) if self._heap else self.due
 
     def step(self) -> Iterable[RequestRecord]:
         """Let the next thing happen."""
@@ -71,6 +78,7 @@ def happen(
     """
     while True:
         due = arrivals.next_seconds()
+        events.due = math.inf if due is None else due
         if due is not None and events.come(due):
             events.now = max(events.now, due)
             accept(arrivals.pop(), events.now)

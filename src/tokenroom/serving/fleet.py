@@ -8,12 +8,13 @@ from functools import partial
 from typing import Final
 
 from tokenroom.serving.arrivals import Arrivals
+from tokenroom.serving.engine import Fetch
 from tokenroom.serving.events import Events, Turn, happen
 from tokenroom.serving.fleet_description import Role, RouterDescription, Transfer, check_roles
 from tokenroom.serving.handover import Handovers
 from tokenroom.serving.pool import Pool, ReplicaFactory
 from tokenroom.serving.record import RequestRecord, StepRecord
-from tokenroom.serving.replica import Replica
+from tokenroom.serving.replica import Replica, ServingEngine
 from tokenroom.serving.request import Request
 from tokenroom.serving.routers import new_router
 from tokenroom.serving.scaler import Scaler
@@ -25,6 +26,9 @@ Observed = Callable[[int, StepRecord], object]
 """Hears of a step that has ended, and the place of its pool."""
 Ended = Callable[[int, RequestRecord], object]
 """Hears of a request that a pool has done with, and the place of the pool."""
+NewEngine = Callable[[int, Events, Fetch, int], ServingEngine]
+"""Makes the engine of a server: the place of its pool, where it plans, who hears whose KV is to
+come, and the server's number."""
 
 
 class _Held:
@@ -61,6 +65,8 @@ class Fleet:
         observe: Hears of each step.
         ended: Hears of each request that a pool has done with.
         transfer: How KV moves from servers of prompts to those of answers.
+        new_engine: Makes the engines of servers of one copy; None for those of the pools, step by
+            step.
 
     Raises:
         FleetError: Some servers only compute prompts and none only write answers, or the other way
@@ -75,6 +81,7 @@ class Fleet:
         ended: Ended,
         *,
         transfer: Transfer = _NETWORK,
+        new_engine: NewEngine | None = None,
     ) -> None:
         check_roles(pool.role for pool in pools)
         self._events = Events()
@@ -91,6 +98,7 @@ class Fleet:
                     partial(observe, place),
                     partial(self._heard, place),
                     self._fetch,
+                    new_engine and partial(new_engine, place, self._events, self._fetch),
                 ),
             )
             for place, pool in enumerate(pools)

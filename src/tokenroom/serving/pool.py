@@ -21,7 +21,7 @@ from tokenroom.serving.host_link import HostLink
 from tokenroom.serving.lockstep import Lockstep, TogetherCost, TogetherSeconds
 from tokenroom.serving.pipeline import Pipeline, PipelineCost
 from tokenroom.serving.record import StepRecord
-from tokenroom.serving.replica import Heard, Replica
+from tokenroom.serving.replica import Heard, Replica, ServingEngine
 from tokenroom.serving.step_cost import StepCost, step_cost
 from tokenroom.serving.step_table import StepTable
 
@@ -174,12 +174,15 @@ class ReplicaFactory:
         observe: Called with each step when it has ended.
         heard: Hears which requests ended.
         fetch: Hears whose KV is to come to an engine that only writes answers.
+        new_engine: Makes the engine of the server of a number, of servers of one copy; None for
+            those of the pool, step by step.
     """
 
     __slots__ = (
         "_events",
         "_fetch",
         "_heard",
+        "_new_engine",
         "_observe",
         "_pipeline",
         "_pool",
@@ -194,7 +197,9 @@ class ReplicaFactory:
         observe: Callable[[StepRecord], object],
         heard: Heard,
         fetch: Fetch,
+        new_engine: Callable[[int], ServingEngine] | None = None,
     ) -> None:
+        self._new_engine = new_engine
         self._pool = pool
         self._events = events
         self._observe = observe
@@ -208,7 +213,15 @@ class ReplicaFactory:
 
     def __call__(self, number: int) -> Replica:
         """A new server of that number."""
-        copies = self._pool.copies
+        copies, delay_seconds = self._pool.copies, self._pool.cost.delay_seconds
+        if self._new_engine is not None:
+            return Replica(
+                number,
+                self._events,
+                [self._new_engine(number)],
+                delay_seconds=delay_seconds,
+                heard=self._heard,
+            )
         engines = [self._engine(number, rank) for rank in range(copies.count)]
         return Replica(
             number,
@@ -216,7 +229,7 @@ class ReplicaFactory:
             engines,
             lockstep=None if self._together is None else Lockstep(engines, self._together),
             balancer=copies.new_balancer() if copies.count > 1 else None,
-            delay_seconds=self._pool.cost.delay_seconds,
+            delay_seconds=delay_seconds,
             heard=self._heard,
         )
 

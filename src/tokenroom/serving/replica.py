@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
-from tokenroom.serving.engine import Engine
 from tokenroom.serving.events import Events, Turn
 from tokenroom.serving.record import RequestRecord
 from tokenroom.serving.request import Request
-from tokenroom.serving.routers.router import Router
+from tokenroom.serving.routers.router import Router, Target
 
 Heard = Callable[["Replica", list[RequestRecord], float], Iterable[RequestRecord]]
 """Hears which requests of a server ended, and when; gives the records that are to be told of."""
@@ -27,6 +26,29 @@ class Runs(Protocol):
 
     def end(self) -> list[RequestRecord]:
         """End that step; gives the records of requests that ended with it."""
+
+
+class ServingEngine(Runs, Target, Protocol):
+    """An engine of a server."""
+
+    @property
+    def keeps_any(self) -> bool:
+        """Whether it keeps anything for others to read."""
+
+    def add(self, request: Request) -> None:
+        """Let a request come in."""
+
+    def keeps(self, request_id: int) -> bool:
+        """Whether it keeps what it computed of a request."""
+
+    def release(self, request_id: int) -> None:
+        """Give back what is kept of a request that has ended: it has been read."""
+
+    def awaits(self, request_id: int) -> bool:
+        """Whether KV of a request is on its way to it."""
+
+    def deliver(self, request_id: int) -> None:
+        """Let the KV of a request's prompt arrive."""
 
 
 class Replica:
@@ -67,7 +89,7 @@ class Replica:
         self,
         number: int,
         events: Events,
-        engines: Sequence[Engine],
+        engines: Sequence[ServingEngine],
         *,
         lockstep: Runs | None = None,
         balancer: Router | None = None,

@@ -17,6 +17,7 @@ from tokenroom.serving.host_link import HostLink
 from tokenroom.serving.record import RequestRecord, StepRecord
 from tokenroom.serving.replica import Replica
 from tokenroom.serving.request import Request
+from tokenroom.serving.routers.router import Target
 from tokenroom.serving.scheduler import Scheduler
 
 
@@ -58,7 +59,7 @@ def simulate(
     check_served((engine,))
 
 
-def check_served(engines: Iterable[Engine]) -> None:
+def check_served(engines: Iterable[Target]) -> None:
     """Refuse to end while engines hold requests that they never schedule.
 
     Raises:

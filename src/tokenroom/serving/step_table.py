@@ -152,6 +152,23 @@ class StepTable:
             return self._cost(plan) if chunks else self._computed_whole(count, mean)
         return self._joined(self.parts, tokens, count, decoding, mean, chunks)
 
+    def seconds(self, decoding: int, contexts: int, chunks: Sequence[tuple[int, int]]) -> float:
+        """Seconds of a step that has parts; to the last bit.
+
+        Args:
+            decoding: Requests that compute one token.
+            contexts: Tokens in their caches, all together.
+            chunks: Tokens and context of chunks of prompts, in the scheduler's order.
+
+        Raises:
+            DeploymentError: The model has parts whose speed is not modelled.
+            HardwareError: A peak or bandwidth that it needs is not known.
+        """
+        assert self.parts is not None
+        tokens = decoding + sum(chunk for chunk, _ in chunks)
+        mean = contexts / decoding if decoding else 0.0
+        return self._joined(self.parts, tokens, decoding + len(chunks), decoding, mean, chunks)
+
     def decode_seconds(self, count: int) -> Callable[[float], float]:
         """Seconds of a step that decodes so many requests, by their mean context; to the last bit.
 

@@ -30,7 +30,11 @@ from tokenroom.serving.schedulers.vllm import VllmDrafts, VllmScheduler, VllmSch
 from tokenroom.serving.schedulers.vllm_drafting import DraftingScheduler
 from tokenroom.serving.schedulers.vllm_offloading import OffloadingScheduler, VllmOffloadingConfig
 from tokenroom.serving.schedulers.vllm_pipeline import VllmPipelineConfig, VllmPipelineScheduler
-from tokenroom.serving.schedulers.vllm_transfers import VllmDecodeScheduler, VllmPrefillScheduler
+from tokenroom.serving.schedulers.vllm_transfers import (
+    VllmDecodeScheduler,
+    VllmPrefillScheduler,
+    check_groups,
+)
 from tokenroom.serving_terms import terms_of
 
 _KINDS: Final = {
@@ -108,6 +112,8 @@ def simulated_engine(result: FitResult, scheduling: Scheduling) -> SimulatedEngi
         raise DeploymentError(
             "transfers of KV are not simulated with speculative decoding; leave it out"
         )
+    if role is not None:
+        check_groups(config)
     host_bytes = result.deployment.asked.kv_offload_bytes
     if host_bytes and (stages > 1 or role is not None or "scheduler" in scheduling):
         raise DeploymentError(

@@ -43,10 +43,6 @@ class VllmPrefillScheduler(VllmScheduler):
 
     _manager: ClassVar[type[KvCacheManager]] = _KeepsFinished
 
-    def __init__(self, config: VllmSchedulerConfig) -> None:
-        _check_groups(config)
-        super().__init__(config)
-
     def complete(self, plan: StepPlan) -> list[Sequence]:
         """Take in the tokens of a step; gives what it finished.
 
@@ -75,7 +71,6 @@ class VllmDecodeScheduler(VllmScheduler):
     __slots__ = ("_arriving", "_filled", "_is_full", "_remote", "_wanted")
 
     def __init__(self, config: VllmSchedulerConfig) -> None:
-        _check_groups(config)
         super().__init__(config)
         self._remote: RequestQueue = PriorityQueue() if config.policy == "priority" else FcfsQueue()
         self._arriving: deque[Sequence] = deque()
@@ -178,7 +173,12 @@ class VllmDecodeScheduler(VllmScheduler):
             self._wanted.append((sequence, new))
 
 
-def _check_groups(config: VllmSchedulerConfig) -> None:
+def check_groups(config: VllmSchedulerConfig) -> None:
+    """Refuse KV groups of which transfers are not simulated.
+
+    Raises:
+        DeploymentError: There are such.
+    """
     if any(group.kind is not Kind.FULL for group in config.groups):
         raise DeploymentError(
             "transfers of KV are simulated for models with full attention in every layer; serve "
