@@ -171,6 +171,22 @@ def test_a_table_that_cannot_be_made_says_why(visit: Visit) -> None:
     expect(page.get_by_role("alert")).to_contain_text("nothing")
 
 
+@pytest.mark.parametrize("visit", [PHONE], ids=["phone"], indirect=True)
+@pytest.mark.parametrize("name", ["concurrency", "reference"])
+def test_on_a_phone_no_figure_lies_out_of_sight(visit: Visit, name: str) -> None:
+    page = shown(visit, tables(name))
+    assert page.locator(".scroll").evaluate("place => place.scrollWidth - place.clientWidth") <= 0
+    expect(page.locator("table.lookup td.number").first).to_be_visible()
+
+
+@pytest.mark.parametrize("visit", [PHONE], ids=["phone"], indirect=True)
+def test_on_a_phone_the_command_has_a_line_of_its_own(visit: Visit) -> None:
+    page = recipe(visit)
+    code = page.locator(".recipe .launch code")
+    wide = page.locator(".recipe .launch").evaluate("place => place.clientWidth")
+    assert code.evaluate("place => place.offsetWidth") == wide
+
+
 @pytest.mark.parametrize(
     "visit",
     [{"color_scheme": "light"}, {"color_scheme": "dark"}, PHONE, PHONE | {"color_scheme": "dark"}],

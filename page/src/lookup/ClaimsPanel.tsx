@@ -55,7 +55,7 @@ export function ClaimsPanel({ question, say, onChange }: Props) {
   const toggle = (verdict: string) => change({ verdict: verdict === fields.verdict ? "" : verdict });
   return (
     <div class="claims">
-      <p class="caption">{told("claimsLead")} {answer.reading[language]}</p>
+      <p class="caption">{told("claimsLead")}{language === "zh" ? "" : " "}{answer.reading[language]}</p>
       <form class="claims-asked" aria-label={say("tab_claims")} onSubmit={(event) => event.preventDefault()}>
         <div class="verdict-counts" role="group" aria-label={told("verdict")}>
           {Object.entries(answer.verdicts).map(([name, word]) => (

@@ -125,11 +125,11 @@ function Chain({ found, told }: { found: Recipe; told: LookupSay }) {
   const limiting = found.largest_batch !== null && found.largest_batch < found.waterline;
   return (
     <div class="figures chain">
-      <Figure label={told("step_p95")} value={whole(found.p95_tokens)} note="token" />
+      <Figure label={told("step_p95")} value={whole(found.p95_tokens)} note={told("tokenUnit")} />
       <Figure label={told("step_length")} value={whole(found.max_model_len)} note={told("plusFifth")} />
       <Figure label={told("step_request")} value={size(found.kv_bytes_per_request)} note="KV / GPU" />
       <Figure label={told("step_ceiling")} value={whole(found.ceiling)} note={`${tokens(found.kv_pool_tokens)} ${told("ofPool")}`} />
-      <Figure label={told("step_waterline")} value={whole(found.waterline)} note={`80% ${told("ofCeiling")}`} />
+      <Figure label={told("step_waterline")} value={whole(found.waterline)} note={told("ofCeiling")} />
       {found.largest_batch !== null && <Figure label={told("step_batch")} value={limiting ? whole(found.largest_batch) : `≥ ${whole(found.largest_batch)}`} note={limiting ? atOnce : told("notLimiting")} />}
       <Figure label={told("step_seqs")} value={<span class="result">{whole(found.max_num_seqs)}</span>} note={atOnce} />
       <Figure label={told("step_budget")} value={whole(found.token_budget)} note={`${told("perStep")}: ${seconds(found.step_seconds)}`} />

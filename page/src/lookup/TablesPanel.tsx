@@ -32,6 +32,8 @@ interface Table {
   remarks: string[];
 }
 
+// Tables of which a phone shows a card for each row; those of lengths or users are read down their columns.
+const CARDS = ["concurrency", "reference"];
 const NAMES = ["params", "kv", "concurrency", "gpus-for-users", "reference"] as const;
 const BEGINNING = {
   name: "kv",
@@ -154,26 +156,26 @@ function Shown({ table, heat, say, told, onHeat }: { table: Table; heat: boolean
         </Menu>
       </header>
       <div class="scroll" tabIndex={0}>
-        <table class={heat ? "lookup heat" : "lookup"}>
-          <thead>
-            <tr>
-              {table.columns.map(({ name, heading, unit }) => <th key={name} scope="col" class={unit === "text" ? "" : "right"}>{heading}</th>)}
+        <table class={`lookup${heat ? " heat" : ""}${CARDS.includes(table.name) ? " stacked" : ""}`} role="table">
+          <thead role="rowgroup">
+            <tr role="row">
+              {table.columns.map(({ name, heading, unit }) => <th key={name} scope="col" role="columnheader" class={unit === "text" ? "" : "right"}>{heading}</th>)}
             </tr>
           </thead>
-          <tbody>
+          <tbody role="rowgroup">
             {table.rows.map((row, line) => (
-              <tr key={line}>
+              <tr key={line} role="row">
                 {row.map((cell, at) => {
                   const column = table.columns[at];
                   if (!column) return null;
                   const text = shownIn(cell, column, table.name);
                   if (at < first) {
                     const again = at === 0 && table.rows[line - 1]?.[0] === cell;
-                    return <th key={at} scope="row" class={again ? "again" : ""} title={String(cell)}>{text}</th>;
+                    return <th key={at} scope="row" role="rowheader" class={again ? "again" : ""} title={String(cell)}>{text}</th>;
                   }
                   if (column.name === "command") {
                     return (
-                      <td key={at} class="command">
+                      <td key={at} role="cell" class="command">
                         {cell && (
                           <div>
                             <code>{text}</code>
@@ -183,7 +185,7 @@ function Shown({ table, heat, say, told, onHeat }: { table: Table; heat: boolean
                       </td>
                     );
                   }
-                  return <td key={at} class={`number right${heat && column.unit !== "text" ? ` heat-${shade(cell, column)}` : ""}`}>{text}</td>;
+                  return <td key={at} role="cell" data-label={column.heading} class={`number right${heat && column.unit !== "text" ? ` heat-${shade(cell, column)}` : ""}`}>{text}</td>;
                 })}
               </tr>
             ))}
