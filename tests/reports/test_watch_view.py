@@ -47,7 +47,7 @@ def test_everything_is_there_within_the_width(width: int, language: Language) ->
         "15.00 GiB",
         "70.00 GiB",
         "--kv-cache-dtype fp8",
-        "Connection refused",
+        "Connection refused" if language is Language.ENGLISH else "连接被拒绝",
         "4242 VLLM::EngineCore",
         "2,500",
     ):

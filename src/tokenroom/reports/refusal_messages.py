@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from tokenroom.reports.messages import Language
+from tokenroom.reports.watch_refusals import SENTENCES as _WATCHED
 
 _SENTENCES: Final = tuple(
     (re.compile(pattern, re.DOTALL), chinese)
@@ -121,10 +122,13 @@ _SENTENCES: Final = tuple(
             "不模拟引擎 {engine}；可以是 {engines}",
         ),
         (
-            r"the row names no GPU; for a log give it with --gpu",
+            r"the row or log names no GPU; for a log give it with --gpu",
             "日志未指明 GPU；请用 --gpu 给出",
         ),
-        (r"the row names no model", "日志未指明模型"),
+        (
+            r"the row or log names no model; for a log give it with --model",
+            "日志未指明模型；请用 --model 给出",
+        ),
         (
             r"(?P<log>.+) holds no line that .+ prints while starting; give the start-up log, .+",
             "{log} 中没有引擎启动时打印的行；请给出从第一行开始的启动日志",
@@ -138,6 +142,7 @@ _SENTENCES: Final = tuple(
             r"the job took longer than the (?P<seconds>\S+) s it may; ask for less",
             "任务超过了允许的 {seconds} 秒；请减小规模",
         ),
+        *_WATCHED,
     )
 )
 

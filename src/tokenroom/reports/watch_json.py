@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from tokenroom.reports.messages import Language
+from tokenroom.reports.refusal_messages import refusal_in
 from tokenroom.reports.watch_words import alert_text, help_text
 from tokenroom.watching.observation import Observation
 from tokenroom.watching.observation_json import observation_json
@@ -15,6 +16,10 @@ from tokenroom.watching.observation_json import observation_json
 def watch_json(seen: Observation, language: Language) -> dict[str, Any]:
     """The observation as one object; each alert and each help also as a sentence (``text``)."""
     found = observation_json(seen)
+    for endpoint in found["endpoints"]:
+        for name in ("error", "no_plan"):
+            if endpoint[name] is not None:
+                endpoint[name] = refusal_in(language, endpoint[name])
     for alert, told in zip(seen.alerts, found["alerts"], strict=True):
         told["text"] = alert_text(alert, language)
         for one, one_told in zip(alert.helps, told["helps"], strict=True):

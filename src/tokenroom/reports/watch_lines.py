@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokenroom.reports.messages import Language, message, printable
+from tokenroom.reports.refusal_messages import refusal_in
 from tokenroom.reports.watch_words import (
     clock_text,
     count_text,
@@ -65,7 +66,7 @@ class WatchLines:
 def endpoint_lines(endpoint: Endpoint, now: float, language: Language) -> Iterator[str]:
     """A server, a line a replica."""
     if not endpoint.replicas:
-        error = f": {printable(endpoint.error)}" if endpoint.error else ""
+        error = f": {printable(refusal_in(language, endpoint.error))}" if endpoint.error else ""
         yield f"{endpoint.url} {status_text(endpoint, now, language)}{error}"
     for replica in endpoint.replicas:
         rank = "" if replica.rank is None else f"#{printable(replica.rank)}"

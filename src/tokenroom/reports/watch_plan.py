@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tokenroom.reports.console import Paragraph
 from tokenroom.reports.messages import Language, engine_text, message, printable
+from tokenroom.reports.refusal_messages import refusal_in
 from tokenroom.reports.watch_words import NONE, count_text
 from tokenroom.units import format_bytes
 from tokenroom.watching.observation import Endpoint, Observation, Planned
@@ -29,7 +30,9 @@ def plan_lines(
     from rich.table import Table
 
     if endpoint.no_plan is not None:
-        told = message("watch.no_plan", language, reason=printable(endpoint.no_plan))
+        told = message(
+            "watch.no_plan", language, reason=printable(refusal_in(language, endpoint.no_plan))
+        )
         yield Paragraph(told, style="dim")
     plan = endpoint.planned
     if plan is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tokenroom.reports.console import Paragraph
 from tokenroom.reports.messages import Language, engine_text, message, printable
+from tokenroom.reports.refusal_messages import refusal_in
 from tokenroom.reports.watch_plan import most_used_bytes, plan_lines
 from tokenroom.reports.watch_words import (
     NONE,
@@ -144,7 +145,7 @@ class WatchView:
 
         parts: list[RenderableType] = []
         if endpoint.error:
-            parts.append(Paragraph(endpoint.error, style="red"))
+            parts.append(Paragraph(refusal_in(self._language, endpoint.error), style="red"))
         for replica in endpoint.replicas:
             parts += self._replica(endpoint, replica)
         parts += plan_lines(endpoint, most_used_bytes(seen), self._language, compact=compact)

@@ -6,6 +6,7 @@ import time
 from typing import Final
 
 from tokenroom.reports.messages import Language, message, printable
+from tokenroom.reports.refusal_messages import refusal_in
 from tokenroom.units import format_bytes, format_figure, format_seconds
 from tokenroom.watching.observation import Alert, Endpoint, Help, Latency, Value
 
@@ -110,7 +111,7 @@ def _value(name: str, value: Value, language: Language) -> object:
     if value is None:
         return message("unknown", language)
     if isinstance(value, str):
-        return printable(value)
+        return printable(refusal_in(language, value) if name == "error" else value)
     if name in _SHARES:
         return share_text(value)
     if name.endswith("_bytes"):

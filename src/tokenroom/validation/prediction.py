@@ -108,7 +108,7 @@ class Predictor:
         if row.engine not in engine_names() or not has_command(row.engine):
             raise RowError(f"engine {row.engine} is not known; known are {_listed()}")
         if row.model is None:
-            raise RowError("the row names no model")
+            raise RowError("the row or log names no model; for a log give it with --model")
         version = engine_version(row) or known_versions().get(row.id)
         accelerator = self.accelerator_of(row)
         found = self.model_of(row.model, row.engine)
@@ -201,7 +201,7 @@ class Predictor:
                 likely = by_memory(self._catalogue, total)
                 return likely[0] if likely else custom_accelerator(round(total * GIB))
             if row.gpu is None:
-                raise RowError("the row names no GPU; for a log give it with --gpu")
+                raise RowError("the row or log names no GPU; for a log give it with --gpu")
         if re.search(r"\w \+ \w", row.gpu):
             raise RowError(f"gpu is {shown(row.gpu)}; GPUs of different kinds are not predicted")
         return self._catalogue.find(row.gpu)
