@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenroom import Accelerator, find_accelerator, load_model
+from tokenroom import Accelerator, find_accelerator, load_model, speed
 from tokenroom.errors import HardwareError
+from tokenroom.models.quantization.schemes import fp8_block, fp8_channel, fp8_tensor
 from tokenroom.performance.efficiency import (
     Beyond,
     Efficiency,
@@ -23,6 +24,7 @@ from tokenroom.performance.efficiency import (
     supported_arithmetic,
     tables_of_operator,
 )
+from tokenroom.performance.matrices import experts_arithmetic_of
 from tokenroom.performance.operators import step_operators
 from tokenroom.performance.work import EXTENTS, Chunk, Kind, Layout, Operator, StepWork
 
@@ -196,3 +198,43 @@ def test_collectives_of_a_host_whose_cards_do_not_reach_each_other_are_left_out(
     other = efficiency_of(find_accelerator("rtx-pro-6000-blackwell-server"), "any")
     assert own.links[Kind.ALL_REDUCE] == other.links[Kind.ALL_REDUCE]
     assert own.kernels != other.kernels
+
+
+def test_experts_with_computed_scales_do_not_get_the_kernel_of_stored_ones() -> None:
+    """On Hopper vLLM's table of 8-bit floats is of a kernel for stored scales alone."""
+    assert experts_arithmetic_of(fp8_tensor(static=False)) == "fp8_dynamic"
+    assert experts_arithmetic_of(fp8_channel()) == "fp8_dynamic"
+    assert experts_arithmetic_of(fp8_tensor(static=True)) == "fp8"
+    assert experts_arithmetic_of(fp8_block()) == "fp8_block"
+    for gpu, engine, stand_in in (
+        ("h100", "vllm", "fp8_block"),
+        ("h200", "vllm", "fp8_block"),
+        ("h200", "tensorrt_llm", "fp8"),
+        ("b200", "vllm", "fp8"),
+        ("l40s", "vllm", "fp8"),
+    ):
+        found = efficiency_of(find_accelerator(gpu), engine)
+        dynamic = kernel_shares(found, Kind.GROUPED_GEMM, "fp8_dynamic")
+        own = kernel_shares(found, Kind.GROUPED_GEMM, stand_in)
+        assert dynamic[0] == own[0]
+        assert (dynamic[1] == own[1]) == (stand_in == "fp8")  # else its range is wider
+
+
+@pytest.mark.parametrize("gpu", ["h100", "h200", "b200"])
+def test_quantised_experts_are_no_slower_where_memory_decides(gpu: str) -> None:
+    """Half of the bytes of Qwen3-235B-A22B's experts, in decode steps of 32 tokens."""
+
+    def tpot(weights: str | None) -> float:
+        served = speed(
+            "qwen3-235b-a22b",
+            gpu,
+            weights=weights,
+            gpus=8,
+            tp=8,
+            input_tokens=2048,
+            output_tokens=512,
+            concurrency=32,
+        )
+        return served.tpot_seconds.value
+
+    assert tpot("fp8") < tpot(None)

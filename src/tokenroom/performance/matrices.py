@@ -96,6 +96,19 @@ def arithmetic_of(scheme: Scheme | None) -> str:
     return "w4a16" if scheme.weight_bits <= 6 else "w8a16"
 
 
+def experts_arithmetic_of(scheme: Scheme | None) -> str:
+    """The same of routed experts, whose kernel depends on where the scales of inputs come from.
+
+    vLLM's first choice of kernels takes 8-bit floats whose input scales are stored alone; those
+    computed from each input go to others (vLLM 0.33 fused_moe/oracle/fp8.py,
+    experts/flashinfer_cutlass_moe.py ``_supports_quant_scheme``).
+    """
+    found = arithmetic_of(scheme)
+    if found == "fp8" and scheme is not None and not scheme.extra_bytes_per_tensor:
+        return "fp8_dynamic"
+    return found
+
+
 def _matrix(name: str, parts: list[Weight], dtype: str) -> Matrix:
     scheme = parts[0].scheme
     return Matrix(
@@ -179,5 +192,5 @@ def layer_experts(layer: Layer, dtype: str, layout: Layout) -> Experts | None:
         gated=ffn.gated,
         expert_bytes=sum(stored_bytes(piece, dtype) for piece in pieces) / local,
         elements=elements,
-        arithmetic=arithmetic_of(widest.scheme),
+        arithmetic=experts_arithmetic_of(widest.scheme),
     )

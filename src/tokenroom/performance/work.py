@@ -68,8 +68,8 @@ class Operator(NamedTuple):
         name: What it does, for example ``"qkv_proj"``.
         kind: How its time is found.
         arithmetic: Type its products are made in: ``"bf16"``, ``"fp8"``, ``"fp8_block"``,
-            ``"int8"``, ``"w4a16"``, ``"w8a16"``, ``"mxfp4"``, ``"nvfp4"``, ``"ggml"``; of
-            decode attention ``"fp8"`` for a cache of 8 bits.
+            ``"fp8_dynamic"`` (of experts), ``"int8"``, ``"w4a16"``, ``"w8a16"``, ``"mxfp4"``,
+            ``"nvfp4"``, ``"ggml"``; of decode attention ``"fp8"`` for a cache of 8 bits.
         times: How often it runs in the step.
         flops: Multiplications and additions of one run.
         num_bytes: Bytes of memory one run must move.
