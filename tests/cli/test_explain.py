@@ -114,7 +114,12 @@ def test_standard_input_is_read(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [([], "no log is given"), (["/no/such.log"], "cannot be read")]
+    ("words", "said"),
+    [
+        ([], "no log is given"),
+        (["/no/such.log"], "cannot be read"),
+        (["-", "-"], "standard input is read once"),
+    ],
 )
 def test_what_cannot_be_read_is_refused(
     capsys: pytest.CaptureFixture[str], words: list[str], said: str

@@ -139,15 +139,17 @@ def _sglang(
 ) -> Iterator[str]:
     settings = ", ".join(f"{name}={value!r}" for name, value in flags.items())
     yield f"[2026-01-01 00:00:00] server_args=ServerArgs(model_path={row['model']!r}, {settings})"
-    yield "[2026-01-01 00:00:01 TP0] Load weight begin. avail mem=78.81 GB"
+    weights, share = told.get("weights_gib", 73.2), told.get("weights_fraction")
+    total = 78.81 if share is None else weights / share
+    left = told.get("avail_after_weights_gib", 4.2 if share is None else total - weights)
+    yield f"[2026-01-01 00:00:01 TP0] Load weight begin. avail mem={total:.2f} GB"
     if "oom_tried_gib" in told:
         yield '  File "sglang/srt/model_loader/loader.py", line 381, in load_model'
         yield _torch_oom(told)
         return
     yield (
         f"[2026-01-01 00:01:00 TP0] Load weight end. type=Model, dtype=torch.bfloat16, avail mem="
-        f"{told.get('avail_after_weights_gib', 4.2)} GB, mem "
-        f"usage={told.get('weights_gib', 73.2)} GB."
+        f"{left:.2f} GB, mem usage={weights} GB."
     )
     yield (
         f"RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current "

@@ -1,17 +1,22 @@
 """What logs tell: each cause from lines as engines print them, and what is no cause."""
 
+import bz2
+import gzip
 import io
 import json
+import lzma
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tokenroom.diagnosis.explain import Diagnosis, explain
-from tokenroom.diagnosis.finding import CauseName
+from tokenroom.diagnosis.finding import CauseName, Phase
 from tokenroom.diagnosis.remedies import remedies
 from tokenroom.reports.diagnosis_text import reason_text
 from tokenroom.reports.messages import Language
+from tokenroom.validation.reading import unpacked
 
 OOM = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
@@ -140,6 +145,95 @@ def test_a_log_that_tells_nothing_is_no_cause(lines: tuple[str, ...]) -> None:
 
 def test_an_engine_that_serves_has_nothing_wrong() -> None:
     assert diagnosed(LOADING, LOADED, POOL, SERVES).healthy
+
+
+ILLEGAL = "CUDA error: an illegal memory access was encountered"
+
+
+@pytest.mark.parametrize(
+    ("serves", "line", "error"),
+    [
+        (SERVES, f"ERROR [core.py:400] RuntimeError: {ILLEGAL}", f"RuntimeError: {ILLEGAL}"),
+        ("main: server is listening on http://127.0.0.1:8080", ILLEGAL, ILLEGAL),
+        (
+            "[2025-06-01 10:00:00] The server is fired up and ready to roll!",
+            "[TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+            "AssertionError: no such row",
+            "AssertionError: no such row",
+        ),
+    ],
+)
+def test_an_engine_that_served_and_ended_is_not_well(serves: str, line: str, error: str) -> None:
+    found = diagnosed(serves, line)
+    assert (found.healthy, found.cause) == (False, CauseName.NOT_MEMORY)
+    assert (found.other_error, found.phase) == (error, Phase.RUNTIME)
+    assert diagnosed(serves, line, serves).healthy
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_packed_log_cut_at_its_start_tells_nothing(packed: Callable[[bytes], bytes]) -> None:
+    cut = packed(FULL.encode())[:30]
+    found = explain(unpacked(io.BufferedReader(io.BytesIO(cut)), "log"))  # type: ignore[type-var]
+    assert (found.cause, found.first) == (CauseName.UNKNOWN, None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ggml_backend_cpu_buffer_type_alloc_buffer: failed to allocate buffer of size 1992294400",
+        "alloc_tensor_range: failed to allocate CPU buffer of size 1992294400",
+    ],
+)
+def test_a_buffer_on_the_cpu_is_memory_of_the_host(line: str) -> None:
+    ends = "llama_model_load: error loading model: unable to allocate backend buffer"
+    found = diagnosed("load_tensors: loading model tensors", line, ends)
+    assert (found.cause, found.confidence) == (CauseName.HOST_RAM, "high")
+    device = "alloc_tensor_range: failed to allocate CUDA0 buffer of size 1992294400"
+    assert diagnosed("load_tensors: loading", device, ends).cause is CauseName.WEIGHTS_TOO_BIG
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        '  File "/x/transformers/models/llama/modeling_llama.py", line 180, in '
+        "eager_attention_forward",
+        '  File "/x/transformers/generation/utils.py", line 2982, in generate',
+        '  File "/x/torch/_tensor.py", line 581, in backward',
+    ],
+)
+def test_a_pass_of_transformers_after_its_shards_is_no_loading(frame: str) -> None:
+    shards = "Loading checkpoint shards: 100%|####| 4/4 [00:07<00:00,  1.90s/it]"
+    found = diagnosed(shards, "Traceback (most recent call last):", frame, FULL)
+    assert (found.cause, found.phase) == (CauseName.ACTIVATION_PEAK, Phase.PREFILL)
+    script = '  File "/home/u/generate.py", line 5, in main'
+    assert diagnosed(shards, script, FULL).cause is CauseName.WEIGHTS_TOO_BIG
+
+
+def test_no_line_speaks_twice() -> None:
+    ends = "llama_model_load: error loading model: unable to allocate CUDA0 buffer"
+    first = diagnosed("load_tensors: loading model tensors", ends).first
+    assert first is not None
+    assert [one.line for one in first.evidence] == [2]
+
+
+SGLANG_STATIC = (
+    "[TP0] server_args=ServerArgs(model_path='/m/Llama-3-70B', tp_size=2, mem_fraction_static=0.7)",
+    "[TP0] Load weight begin. avail mem=78.50 GB",
+    "[TP0] Load weight end. type=LlamaForCausalLM, avail mem=12.30 GB, mem usage=66.20 GB.",
+    "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+)
+
+
+def test_a_share_in_the_arguments_is_told_and_what_suffices_computed() -> None:
+    found = diagnosed(*SGLANG_STATIC)
+    assert found.first is not None
+    assert "(0.7)" in reason_text(found.first, Language.ENGLISH)
+    flags = [one.flag for one in remedies(found.first, "sglang", None, found.report.facts.flags)]
+    # what was not left by the weights is 0.843 of the GPU; a little more is for a pool
+    assert flags == ["--mem-fraction-static 0.89", "--tp-size 4"]
+    unknown = diagnosed(*SGLANG_STATIC[1:]).first
+    assert unknown is not None
+    assert "?" not in reason_text(unknown, Language.ENGLISH)
 
 
 def test_an_error_of_another_kind_is_not_memory() -> None:

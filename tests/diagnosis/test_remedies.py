@@ -140,6 +140,29 @@ def test_the_share_that_suffices_is_computed_from_the_engines_figures() -> None:
     assert "share" not in far  # 12 of 48 GiB more than 0.9
 
 
+def test_what_the_engine_was_told_counts_where_there_is_no_ledger() -> None:
+    flags = {
+        **{"tensor_parallel_size": 4, "max_num_batched_tokens": 16384, "max_num_seqs": 64},
+        **{"gpu_memory_utilization": 0.95},
+    }
+    peak = remedies(found(CauseName.ACTIVATION_PEAK), "vllm", None, flags)
+    assert [one.flag for one in peak] == [
+        "--max-num-batched-tokens 8192",
+        "--max-num-seqs 32",
+        "--gpu-memory-utilization 0.9",
+        "--tensor-parallel-size 8",
+    ]
+
+
+def test_twice_the_tensor_parallel_size_leaves_the_replicas_alone() -> None:
+    result = deployed("vllm", tensor_parallel_size=2, data_parallel_size=2)
+    more = helps(CauseName.WEIGHTS_TOO_BIG, "vllm", result)["gpus"]
+    assert more.flag == "--tensor-parallel-size 4"
+    assert more.effect is not None
+    before, after = more.effect.weights_bytes
+    assert 0.45 * before < after < 0.6 * before
+
+
 def test_where_much_is_missing_the_length_comes_before_the_share() -> None:
     told = {"length": "32768", "tokens": "7344"}
     listed = remedies(found(CauseName.KV_POOL_TOO_SMALL, "pool_below_length", **told), "vllm", None)

@@ -59,7 +59,7 @@ FIXES = {
     "vllm-25350-221k": "--max-model-len 122080",
     "vllm-4650-dscoder": "--max-model-len",
     "inferencex-3336": "--tensor-parallel-size",
-    "sglang-38221": "--mem-fraction-static 0.54",
+    "sglang-38221": "--mem-fraction-static 0.57",
 }
 
 

@@ -66,6 +66,8 @@ def command(
         return 0
     if not logs:
         raise CommandLineError("no log is given; name a file, or - for standard input")
+    if sum(str(log) == "-" for log in logs) > 1:
+        raise CommandLineError("- is named twice, and standard input is read once; name it once")
     code = 0
     answers: list[dict[str, Any]] = []
     for number, log in enumerate(logs):
@@ -129,5 +131,7 @@ def _explained(
     )
     helps: list[Remedy] = []
     if found.first is not None:
-        helps = remedies(found.first, found.report.engine, recovered.result)
+        helps = remedies(
+            found.first, found.report.engine, recovered.result, found.report.facts.flags
+        )
     return found, recovered, helps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO, Final, Literal, TypeAlias
 
 from tokenroom.diagnosis.causes import CAUSES
@@ -37,8 +37,7 @@ class Diagnosis:
     @property
     def healthy(self) -> bool:
         """Whether the engine serves and nothing in the log speaks of trouble."""
-        facts = self.report.facts
-        return not self.findings and facts.started and facts.failure != "fails"
+        return not self.findings and _serves(self.report)
 
     @property
     def served_after(self) -> int | None:
@@ -62,7 +61,9 @@ class Diagnosis:
     @property
     def phase(self) -> Phase | None:
         """When; None where the log does not tell."""
-        return None if self.first is None else self.first.phase
+        if self.first is not None:
+            return self.first.phase
+        return Phase.RUNTIME if self.other_error and self.report.facts.ended else None
 
     @property
     def confidence(self) -> Confidence:
@@ -89,10 +90,22 @@ def explain(file: BinaryIO | io.BufferedIOBase) -> Diagnosis:
             known = best.get(finding.cause)
             if known is None or finding.weight > known.weight:
                 best[finding.cause] = finding
-    if report.facts.started and report.facts.failure != "fails":
+    if _serves(report):
         best.pop(CauseName.NOT_MEMORY, None)  # a remark of an engine that serves
-    findings = sorted(best.values(), key=lambda found: -found.weight)
+    findings = sorted(map(_with_each_line_once, best.values()), key=lambda found: -found.weight)
     return Diagnosis(
         report=report,
         findings=tuple(found for found in findings if found.weight >= _WORTH_TELLING),
     )
+
+
+def _serves(report: Report) -> bool:
+    """Whether the engine started, and said nothing since that it cannot serve on from."""
+    facts = report.facts
+    return facts.started and not facts.ended and facts.failure != "fails"
+
+
+def _with_each_line_once(finding: Finding) -> Finding:
+    """A finding whose evidence names no line twice, though it may be of several kinds."""
+    kept = {(found.line, found.text): found for found in finding.evidence}
+    return replace(finding, evidence=tuple(kept.values()))

@@ -73,8 +73,14 @@ class Cause(Protocol):
         """What speaks for it in a log; nothing where nothing does."""
 
 
-_SERVING: Final = frozenset({"execute_model", "compute_logits", "_sample"})
-"""Functions that steps of requests run through, and older profiling passes as well."""
+_SERVING: Final = frozenset(
+    {
+        *("execute_model", "compute_logits", "_sample", "in generate", "in backward"),
+        *("eager_attention_forward", "sdpa_attention_forward"),
+        *("flash_attention_forward", "flex_attention_forward"),
+    }
+)
+"""Functions that steps run through, and older profiling passes as well."""
 
 
 def is_placed(report: Report, sighting: Sighting) -> bool:

@@ -167,7 +167,28 @@ _ONLY: Final[Mapping[str, frozenset[str]]] = {
 }
 
 
-def remedies(finding: Finding, engine: str | None, result: FitResult | None) -> list[Remedy]:
+_OWN: Final[Mapping[str, tuple[str, ...]]] = {
+    # what a value is called in a finding: each engine's names of the setting
+    "share": (
+        *("gpu_memory_utilization", "mem_fraction_static"),
+        *("free_gpu_memory_fraction", "kv_cache_free_gpu_memory_fraction"),
+    ),
+    "budget": (
+        *("max_num_batched_tokens", "chunked_prefill_size", "max_num_tokens"),
+        *("n_ubatch", "ubatch_size"),
+    ),
+    "requests": ("max_num_seqs", "max_running_requests", "max_batch_size", "n_parallel"),
+    "length": ("max_model_len", "context_length", "max_seq_len", "n_ctx", "ctx_size"),
+    "gpus": ("tensor_parallel_size", "tp_size", "tp"),
+}
+
+
+def remedies(
+    finding: Finding,
+    engine: str | None,
+    result: FitResult | None,
+    flags: Mapping[str, Any] | None = None,
+) -> list[Remedy]:
     """What helps against a cause, cheapest first.
 
     What the ledger predicts not to start comes last, before it what may not be enough.
@@ -176,7 +197,9 @@ def remedies(finding: Finding, engine: str | None, result: FitResult | None) -> 
         finding: The cause.
         engine: The engine that wrote the log; None where it is not known.
         result: The deployment as far as the log gave it away; None where it did not.
+        flags: Arguments of the engine that the log names, for where it does not give away the rest.
     """
+    finding = replace(finding, values=_own(flags or {}) | dict(finding.values))
     found = [
         Remedy(key=key, flag=flag, cost=cost)
         for key, flag, cost in _BY_REASON.get(finding.reason, ())
@@ -199,6 +222,16 @@ def remedies(finding: Finding, engine: str | None, result: FitResult | None) -> 
             one.cost,
         ),
     )
+
+
+def _own(flags: Mapping[str, Any]) -> dict[str, object]:
+    """What the engine was told, under the names that findings have for it."""
+    return {
+        what: value
+        for what, names in _OWN.items()
+        for value in [next((flags[name] for name in names if name in flags), None)]
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    }
 
 
 def _suits(key: str, engine: str | None, finding: Finding) -> bool:
@@ -288,7 +321,9 @@ def _more(
     missing, total = _missing_gib(finding), _total_gib(finding, result)
     more = 0.04
     if missing is not None and total is not None:
-        more = ceil(100 * missing / total + 0.5) / 100
+        # SGLang's own figures tell what an empty pool is short of: the step is the pool's
+        step = more if finding.reason == "static_share" else 0.0
+        more = ceil(100 * missing / total + 0.5) / 100 + step
     value = 0.86 if finding.reason == "static_share_low" else round(share + more, 2)
     return None if value > _LARGEST_SHARE else ({"gpu_memory_utilization": value}, value)
 
@@ -318,13 +353,9 @@ def _budget(
     if finding.reason == "encoder_above_budget":
         item = int(_number(finding, "item") or 8192)
         return {"max_num_batched_tokens": item}, item
-    own = (
-        None
-        if result is None
-        else _setting(
-            result, "max_num_batched_tokens", "chunked_prefill_size", "max_num_tokens", "n_ubatch"
-        )
-    )
+    own = _number(finding, "budget")
+    if result is not None:
+        own = _setting(result, *_OWN["budget"]) or own
     asked = _number(finding, "tokens") if finding.reason == "warmup" else None
     number = int(asked or own or BUDGETS.get(engine, 2048))
     half = max(64, number // 2)
@@ -346,8 +377,10 @@ def _requests(
 def _gpus(
     engine: str, finding: Finding, result: FitResult | None
 ) -> tuple[dict[str, Any], object] | None:
-    """Twice as many GPUs."""
-    count = 2 * (1 if result is None else result.deployment.node.count)
+    """Twice as many GPUs as the model is divided over."""
+    told = _number(finding, "gpus") or 1
+    own = None if result is None else _setting(result, "tensor_parallel_size")
+    count = 2 * int(own or told)
     return {"tensor_parallel_size": count}, count
 
 
@@ -403,9 +436,7 @@ _VALUES: Final = {
 def _share(engine: str, finding: Finding, result: FitResult | None) -> float:
     """The share of the GPU that the engine takes."""
     if result is not None:
-        own = _setting(
-            result, "gpu_memory_utilization", "mem_fraction_static", "free_gpu_memory_fraction"
-        )
+        own = _setting(result, *_OWN["share"])
         if own is not None:
             return own
     told = _number(finding, "share")

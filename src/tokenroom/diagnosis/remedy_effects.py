@@ -53,8 +53,9 @@ def changed_by(result: FitResult, settings: Mapping[str, Any]) -> FitResult | No
     asked = dict(settings)
     layout = asked.pop("weights", None)
     old = result.deployment
-    size = asked.get("tensor_parallel_size", 0)
-    node = replace(old.node, count=max(old.node.count, size))
+    own = old.settings.get("tensor_parallel_size")
+    times = 1 if own is None else asked.get("tensor_parallel_size", 0) // (own.value or 1)
+    node = replace(old.node, count=old.node.count * max(1, times))
     try:
         spec = old.spec if layout is None else what_if(old.spec, layout)
         moved = replace(result, deployment=replace(old, node=node, spec=spec))

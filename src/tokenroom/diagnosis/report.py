@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final, NamedTuple
 
@@ -16,6 +16,7 @@ from tokenroom.diagnosis.sightings import ADVICE, Kind, Sighting, is_aside, is_p
 from tokenroom.diagnosis.snapshot import Snapshot, snapshot_of
 from tokenroom.validation.logs.facts import Facts, without_secrets
 from tokenroom.validation.logs.lines import Message, messages_of
+from tokenroom.validation.logs.pieces import is_damage
 from tokenroom.validation.logs.read import Reading
 
 _KEPT: Final = 64
@@ -101,9 +102,19 @@ def read_report(file: BinaryIO | io.BufferedIOBase) -> Report:
         SnapshotError: It is a pickle and no memory snapshot.
     """
     opened = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)  # type: ignore[type-var]
-    if begins_a_pickle(opened.peek(2)[:2]):
+    if begins_a_pickle(_start(opened.peek)):
         return Report(snapshot=snapshot_of(read_plain_pickle(opened)))
     return report_of(messages_of(opened, (*wanted_words(), *Reading().words)))
+
+
+def _start(peek: Callable[[int], bytes]) -> bytes:
+    """How it begins; nothing where it is packed and damaged before anything comes out."""
+    try:
+        return peek(2)[:2]
+    except Exception as error:
+        if is_damage(error):
+            return b""
+        raise
 
 
 def report_of(messages: Iterable[Message]) -> Report:

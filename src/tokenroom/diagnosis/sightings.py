@@ -130,7 +130,9 @@ def is_aside(text: str) -> bool:
 
 
 _WORD: Final = re.compile(r"[A-Za-z]+[,.;:!?]?")
-_ERROR_AHEAD: Final = re.compile(r"\s*(?:[\w.]+(?:Error|Exception)\b|File \"|raise |return |\W)")
+_ERROR_AHEAD: Final = re.compile(
+    r"\s*(?:[\w.]+(?:Error|Exception)\b|(?:CUDA|HIP) error: |File \"|raise |return |\W)"
+)
 _LEAST_WORDS: Final = 8
 
 

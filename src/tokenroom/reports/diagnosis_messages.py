@@ -130,8 +130,9 @@ DIAGNOSIS_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "KV 池已满而仍有请求等待。",
     ),
     "explain.reason.static_share": (
-        "Weights and pool are to fit in {share} of the GPU, and weights leave nothing of it.",
-        "权重与 KV 池须放入 GPU 的 {share}，而权重已用尽。",
+        "Weights and pool are to fit in SGLang's static share of the GPU{of}, and weights leave "
+        "nothing of it.",
+        "权重与 KV 池须放入 SGLang 的静态份额{of}，而权重已用尽。",
     ),
     "explain.reason.static_share_low": (
         "mem_fraction_static is {share}, far below what SGLang takes by itself (about 0.85): "

@@ -44,7 +44,9 @@ def answer_explain(question: ExplainQuestion, find: ModelFinder) -> dict[str, An
     recovered = recover(found.report, catalogue, name="the log", find_model=named, told=told)
     helps = []
     if found.first is not None:
-        helps = remedies(found.first, found.report.engine, recovered.result)
+        helps = remedies(
+            found.first, found.report.engine, recovered.result, found.report.facts.flags
+        )
     answer = diagnosis_json(found, recovered, helps, Language(question.language))
     if recovered.result is not None:
         answer["question"] = question_of(recovered.result)

@@ -21,6 +21,9 @@ class Buffers:
             if report.engine in ("llama.cpp", "ollama"):
                 yield from self._in_a_pass(report)
             return
+        host = report.of("ggml_host_alloc")
+        if host and host[0].line <= failed[0].line:
+            return  # what failed after it is the host's memory (host.py), whatever it is called
         compute, cache = report.of("ggml_compute"), report.of("ggml_kv")
         sized = [found for found in report.of("ggml_kv_size") if found.line < failed[0].line]
         copies = report.of("ggml_copies")

@@ -27,7 +27,10 @@ class HostMemory:
 
     def weigh(self, report: Report) -> Iterator[Finding]:
         """The kernel's, Kubernetes' or Ray's own words, or an allocation that failed there."""
-        sure = report.of("dmesg_oom", "ray_oom", "ollama_system", "cpu_alloc", "host_request")
+        sure = report.of(
+            *("dmesg_oom", "ray_oom", "ollama_system", "cpu_alloc", "host_request"),
+            "ggml_host_alloc",
+        )
         killed = report.of("oomkilled")
         limit, cache = report.of("memory_limit"), report.of("prompt_cache")
         if sure:

@@ -173,6 +173,17 @@ class SglangStatic:
         """srt/model_executor/model_runner.py ``init_memory_pool``; mem_cache allocation errors."""
         for found in report.of("sglang_not_enough")[:1]:
             share = found.number("share")
+            if share is None and isinstance(
+                told := report.facts.flags.get("mem_fraction_static"), int | float
+            ):
+                share = float(told)
+            values = {"of": ""} if share is None else {"of": f" ({share:g})", "share": f"{share:g}"}
+            printed = report.facts.reported()
+            total = printed.get("avail_before_weights_gib")
+            left = printed.get("avail_after_weights_gib")
+            if share is not None and total and left is not None:
+                # model_runner.py profile_max_num_token: what the share leaves unused of the rest
+                values |= {"total": f"{total:g}", "missing": f"{total * (1 - share) - left:.2f}"}
             low = share is not None and share < _LOW_SHARE
             if share is not None and share >= _HIGH_SHARE:
                 yield Finding(
@@ -181,7 +192,7 @@ class SglangStatic:
                     weight=0.85,
                     evidence=(found,),
                     reason="static_share",
-                    values={"share": found.values.get("share", "?")},
+                    values=values,
                 )
             yield Finding(
                 cause=CauseName.MISCONFIGURATION if low else CauseName.KV_POOL_TOO_SMALL,
@@ -189,7 +200,7 @@ class SglangStatic:
                 weight=0.92 if low else 0.8,
                 evidence=(found,),
                 reason="static_share_low" if low else "static_share",
-                values={"share": found.values.get("share", "?")},
+                values=values,
             )
         for found in report.of("sglang_oom")[:1]:
             if "phase" in found.values:

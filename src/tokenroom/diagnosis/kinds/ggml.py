@@ -26,6 +26,12 @@ KINDS: Final[tuple[Kind, ...]] = (
         r"|insufficient VRAM to load",
     ),
     kind_of(
+        "ggml_host_alloc",  # ggml-backend.cpp, llama-model.cpp: buffers of the host's memory
+        ("_cpu_buffer_type_alloc_buffer", "allocate CPU"),
+        r"ggml_backend_cpu_buffer_type_alloc_buffer: failed to allocate buffer of size \d+"
+        r"|(?:failed|unable) to allocate CPU\w* buffer",
+    ),
+    kind_of(
         "ggml_device_free",
         "MiB free",
         r"using device \S+ \(.*\) - (?P<free>\d+ MiB) free",

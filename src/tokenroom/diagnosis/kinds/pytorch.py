@@ -89,6 +89,8 @@ KINDS: Final[tuple[Kind, ...]] = (
         r"|process_weights_after_loading|load_weights|profile_run|_dummy_run|determine_available_memory"
         r"|determine_num_available_blocks|warmup|_allocate_kv_cache|initialize_kv_cache|capture_model"
         r"|init_memory_pool|alloc_memory_pool|execute_model|forward_decode|forward_extend|_sample"
-        r"|compute_logits|DecoderLayer)\b",
+        r"|compute_logits|DecoderLayer"
+        # transformers: generation/utils.py, integrations/*_attention.py; torch/_tensor.py
+        r"|in (?:generate|backward)(?=\s*$)|(?:eager|sdpa|flash|flex)_attention_forward)\b",
     ),
 )

@@ -116,8 +116,23 @@ def load(
         raise MeasurementError(
             f"transformers does not load {files.name}: {_first_line(problem)}"
         ) from problem
+    if causal_only:
+        _check_looks_back_alone(model.config, files.name)
     made: torch.nn.Module = model.to(device).eval()
     return made
+
+
+def _check_looks_back_alone(config: Any, name: str) -> None:
+    """Refuse an encoder such as BERT, whose class with a head for text still sees what comes next.
+
+    transformers makes it causal by ``is_decoder`` alone (models/bert/modeling_bert.py), and warns.
+    """
+    masked = type(config) in transformers.AutoModelForMaskedLM._model_mapping
+    if masked and getattr(config, "is_decoder", None) is False:
+        raise MeasurementError(
+            f"{name} is of type {shown(config.model_type)} with is_decoder false: each token sees "
+            f"those after it, so none is predicted; give a model that writes text"
+        )
 
 
 def is_random(files: ModelFiles, *, layers: int | None, random: bool) -> bool:

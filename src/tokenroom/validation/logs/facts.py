@@ -11,11 +11,21 @@ from tokenroom.validation.logs.lines import Message, rank_of
 
 _NUMBER: Final = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 #: Words of lines that state an error.
-_ERROR_WORDS: Final = ("Error: ", "Exception: ", "Value error, ", "error loading model: ")
+_ERROR_WORDS: Final = (
+    *("Error: ", "Exception: ", "Value error, ", "error loading model: "),
+    *("CUDA error: ", "HIP error: ", "fatal error", "hit an exception", "Segmentation fault"),
+)
 _ERROR: Final = re.compile(
     r"(?:^|[\s\]])(?:[\w.]*\.)?(?P<kind>\w*(?:Error|Exception)): (?P<text>\S.*)"
     r"|(?P<pydantic>Value error), (?P<said>\S.*)"
     r"|error loading model: (?P<plain>\S.*)"
+    r"|(?P<device>(?:CUDA|HIP) error: \S.*)"  # ggml-cuda.cu, without the name of an exception
+)
+#: After these nothing is served any more: the device's context is lost, or the engine's process
+#: ended (vLLM v1/engine/core.py and exceptions.py, SGLang srt/managers/scheduler.py).
+_ENDS: Final = re.compile(
+    r"(?:CUDA|HIP) error: |EngineDead|[Ee]ngine ?[Cc]ore encountered a fatal error"
+    r"|(?:Scheduler|TpModelWorker\w*|DetokenizerManager) hit an exception|Segmentation fault"
 )
 #: Errors that only say that another process had one, or follow from it.
 _SECONDARY: Final = re.compile(
@@ -58,6 +68,7 @@ class Facts:
         gpus: How many.
         figures: Quantity to process to value, the last one that process printed.
         started: It said that it serves.
+        ended: After that it said what no engine goes on serving from.
         failure: ``"fails"`` for want of memory, ``"fails_other"``, None.
         error: The last error that says why, secrets left out; None when there is none.
     """
@@ -70,6 +81,7 @@ class Facts:
     gpus: int | None = None
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
     started: bool = False
+    ended: bool = False
     failure: str | None = None
     error: str | None = None
 
@@ -118,7 +130,7 @@ def error_sentence(text: str) -> str | None:
     if match["pydantic"]:
         kind, said = "ValueError", match["said"]
     else:
-        kind, said = match["kind"], match["text"] or match["plain"]
+        kind, said = match["kind"], match["text"] or match["plain"] or match["device"]
     said = without_secrets(" ".join(said.split(" [type=", 1)[0].split()))
     if len(said) > _LONGEST_ERROR:
         end = said.rfind(". ", 0, _LONGEST_ERROR)
@@ -165,7 +177,9 @@ class LogReader:
                     if value is not None:
                         self.facts.note(quantity, message.process, value)
         if any(words in text for words in self.started):
-            self.facts.started = True
+            self.facts.started, self.facts.ended = True, False
+        elif self.facts.started and _ENDS.search(text):
+            self.facts.ended = True
         if any(words in text for words in self.out_of_memory):
             self.facts.failure = "fails"
         self.read(message)

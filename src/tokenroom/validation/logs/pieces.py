@@ -56,15 +56,20 @@ def _read(file: BinaryIO | io.BufferedIOBase) -> Iterator[bytes]:
     while True:
         try:
             read = file.read1(_PIECE_BYTES)  # type: ignore[union-attr]
-        except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError):
-            return
-        except OSError as error:
-            if error.errno is None:  # bz2 says so of damage, without a number
+        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+            if is_damage(error):
                 return
             raise
         if not read:
             return
         yield read
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether reading stopped at a cut or damaged packing, and not at the device."""
+    if isinstance(error, OSError):  # gzip and bz2 say so without a number
+        return isinstance(error, gzip.BadGzipFile) or error.errno is None
+    return isinstance(error, EOFError | zlib.error | lzma.LZMAError)
 
 
 def _in_utf8(parts: Iterator[bytes]) -> Iterator[bytes]:

@@ -104,8 +104,9 @@ class Reading:
 
     @property
     def facts(self) -> Facts:
-        """What is known of the start, by the reader that knows most."""
-        return max(self._readers, key=lambda item: item.best().num_figures).best()
+        """What is known of the start, by the reader that knows most, or saw it serve."""
+        starts = [reader.best() for reader in self._readers]
+        return max(starts, key=lambda facts: (facts.num_figures, facts.started))
 
     def row(self, path: Path, catalogue: Catalogue) -> Row:
         """The row that the log makes.
