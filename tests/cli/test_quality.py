@@ -1,5 +1,6 @@
 import csv
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,7 @@ def test_random_weights_are_no_verdict(
         (("--model", "{folder}", "--text", "{text}", "--csv", "{text}"), "which is read"),
         (("--model", "{folder}", "--text", "{text}", "--plot", "x.bmp"), "x.bmp"),
         (("--model", "{encoder}", "--text", "{text}"), "no causal language model"),
+        (("--model", "{masked}", "--text", "{text}", "--context", "32"), "is_decoder false"),
         (
             (
                 "--model",
@@ -155,11 +157,17 @@ def test_bad_input_is_one_sentence(
     (tmp_path / "empty").write_text(" \n")
     (tmp_path / "encoder").mkdir()
     (tmp_path / "encoder" / "config.json").write_text('{"model_type": "t5"}')
+    shutil.copytree(files[0], tmp_path / "masked", ignore=shutil.ignore_patterns("*.safetensors"))
+    small = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2}
+    (tmp_path / "masked" / "config.json").write_text(
+        json.dumps({"model_type": "bert", "num_hidden_layers": 1, "vocab_size": 64, **small})
+    )
     names = {
         "folder": files[0],
         "text": files[1],
         "empty": tmp_path / "empty",
         "encoder": tmp_path / "encoder",
+        "masked": tmp_path / "masked",
     }
     code, out, err = run(capsys, *(word.format(**names) for word in words))
     assert (code, out) == (2, "")
