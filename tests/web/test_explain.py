@@ -93,7 +93,7 @@ SAMPLES = Path(__file__).parents[2] / "page" / "src" / "doctor" / "samples"
             {"gpu": "h100"},
             "kv_pool_too_small",
             "kv_init",
-            "--mem-fraction-static 0.79",
+            "--mem-fraction-static 0.83",
         ),
         ("other_process", {}, "other_process", "load", "nvidia-smi"),
         ("host_ram", {}, "host_ram", None, None),
