@@ -13,8 +13,8 @@ schedulers to the last bit; what is not covered raises :class:`NoRoomError`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from tokenroom.serving.compiled.coverage import covers
 from tokenroom.serving.engine import Fetch
@@ -62,6 +62,9 @@ class _Request:
         self.computed = 0
 
 
+_NOBODY: Final[Sequence[_Request]] = ()
+
+
 class _Step(NamedTuple):
     """A decided step.
 
@@ -74,8 +77,8 @@ class _Step(NamedTuple):
     """
 
     number: int
-    firsts: list[_Request]
-    admitted: list[_Request]
+    firsts: Sequence[_Request]
+    admitted: Sequence[_Request]
     start: float
     end: float
 
@@ -203,6 +206,8 @@ class RoomyEngine:
         while len(steps) < batches and self._decide(now):
             pass
         comes = self._comes() if steps else 0.0
+        if len(steps) == batches and not self._has_prompts():
+            self._decode_on(comes)
         while steps and steps[0].end < comes and steps[0].number not in ending:
             ended = self._pop()
             while len(steps) < batches and self._decide(ended.end):
@@ -314,18 +319,46 @@ class RoomyEngine:
         if chunks:
             seconds = self._table.seconds(rows, contexts, chunks)
         else:
-            of_count = self._decode_seconds.get(rows)
-            if of_count is None:
-                of_count = self._decode_seconds[rows] = self._table.decode_seconds(rows)
-            seconds = of_count(contexts / rows)
+            seconds = self._seconds_of(rows)(contexts / rows)
         self._advance(firsts)
-        before = self._free
-        start = max(now, before)
+        start = max(now, self._free)
         self._free = end = start + seconds
         self._steps.append(_Step(self._decided, firsts, admitted, start, end))
         self._decided += 1
         self._note(end - start)
         return True
+
+    def _seconds_of(self, count: int) -> Callable[[float], float]:
+        found = self._decode_seconds.get(count)
+        if found is None:
+            found = self._decode_seconds[count] = self._table.decode_seconds(count)
+        return found
+
+    def _decode_on(self, comes: float) -> None:
+        """Let steps follow each other in which all who run decode, as :meth:`_decide` does.
+
+        They are under way all the time, so that the next begins when the last ends; up to the last
+        step of a request, and up to when something comes.
+        """
+        steps, ending, phases = self._steps, self._ending, self._phases
+        rows, size, number, end = self._decoding, self._block, self._decided, self._free
+        if not rows:
+            return
+        seconds_at, contexts, used, begun = self._seconds_of(rows), self._contexts, self._used, end
+        oldest = steps[0]
+        while number not in ending and oldest.end < comes and oldest.number not in ending:
+            self._pop()
+            start = end
+            end = start + seconds_at(contexts / rows)
+            used += phases[-number % size]
+            contexts += rows
+            steps.append(_Step(number, _NOBODY, _NOBODY, start, end))
+            number += 1
+            oldest = steps[0]
+        if number > self._decided:
+            self._decided, self._free, self._contexts = number, end, contexts
+            self._used = self.used_blocks = used
+            self._note(end - begun)
 
     def _advance(self, firsts: list[_Request]) -> None:
         """Go on by a step: each who decodes by a token, and after it those with a first one."""
@@ -353,9 +386,12 @@ class RoomyEngine:
         waiting = self._queued
         self.busy_seconds += seconds
         self.waited_seconds += seconds * waiting
-        self.max_running = max(self.max_running, self.num_running)
-        self.max_waiting = max(self.max_waiting, waiting)
-        self.max_used_blocks = max(self.max_used_blocks, self.used_blocks)
+        if self.num_running > self.max_running:
+            self.max_running = self.num_running
+        if waiting > self.max_waiting:
+            self.max_waiting = waiting
+        if self.used_blocks > self.max_used_blocks:
+            self.max_used_blocks = self.used_blocks
 
     def _pop(self) -> _Step:
         """End the oldest step, without what ends with it."""
