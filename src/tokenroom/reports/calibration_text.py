@@ -8,8 +8,6 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from tokenroom.benchmarks.point import Remark
-from tokenroom.calibrating import Calibrated
 from tokenroom.engines.registry import engine_title
 from tokenroom.errors import HardwareError
 from tokenroom.hardware.catalogue import find_accelerator
@@ -21,6 +19,9 @@ from tokenroom.reports.messages import Language, message, printable
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+    from tokenroom.benchmarks.point import Remark
+    from tokenroom.calibrating import Calibrated
 
 
 def print_calibration(
