@@ -16,6 +16,8 @@ LIGHT = "poisson:rate=3,input=uniform(500,900),output=uniform(100,200),requests=
 HEAVY = "poisson:rate=30,input=uniform(500,3000),output=uniform(1,60),requests=150"
 BURSTS = "bursts:rate=4,factor=4,every=20s,lasting=4s,input=300,output=40,requests=150"
 SHORT = "poisson:rate=9,input=uniform(1,40),output=uniform(1,9),requests=150"
+GROWING = "poisson:rate=30,input=uniform(100,300),output=uniform(200,400),requests=60"
+"""Answers are longer than prompts, so that a small pool that is full of them is too small."""
 ALIKE = "users:count=24,think=0s,input=700,output=50,requests=120"
 THINKING = "users:count=20,think=500ms,input=uniform(100,900),output=60,requests=120"
 
@@ -55,6 +57,15 @@ def check_alike(
     assert roomy.max_waiting == metrics.max_waiting
     assert roomy.max_used_blocks == metrics.max_used_blocks
     assert roomy.mean_waiting == pytest.approx(metrics.mean_waiting)
+
+
+def check_alike_unless_preempted(pools: list[Pool], workload: str) -> None:
+    if RoomyServing(pools).serve(parse_workload(workload).start()) is not None:
+        check_alike(pools, workload)
+        return
+    run = Run(pools)
+    assert list(run.serve(parse_workload(workload).start()))
+    assert run.outcome().metrics.preemptions
 
 
 @pytest.mark.parametrize("workload", [LIGHT, HEAVY, BURSTS, SHORT, THINKING])
@@ -118,27 +129,48 @@ def test_routers_see_the_same_loads(policy: Policy) -> None:
     check_alike(split(3, 2), HEAVY, router=RouterDescription(policy=policy))
 
 
-@pytest.mark.parametrize("workload", [HEAVY, f"{LIGHT},system=256"])
+@pytest.mark.parametrize("workload", [LIGHT, HEAVY, BURSTS, GROWING])
+@pytest.mark.parametrize("blocks", [300, 450, 700])
+@pytest.mark.parametrize("settings", [{}, {"watermark": 0.1}, {"async_scheduling": False}])
+def test_who_waits_for_blocks_is_served_the_same_unless_others_lose_theirs(
+    workload: str, blocks: int, settings: dict[str, Any]
+) -> None:
+    check_alike_unless_preempted([pool(num_gpu_blocks_override=blocks, **settings)], workload)
+
+
+@pytest.mark.parametrize("of", [0, 1])
+@pytest.mark.parametrize("blocks", [270, 600])
+@pytest.mark.parametrize("workload", [HEAVY, ALIKE, LIGHT, BURSTS])
+def test_split_servers_wait_for_blocks_the_same(of: int, blocks: int, workload: str) -> None:
+    pools = split(2, 1)
+    pools[of] = small_server(pools[of], blocks)
+    check_alike_unless_preempted(pools, workload)
+
+
+@pytest.mark.parametrize("workload", [GROWING, f"{LIGHT},system=256"])
 def test_other_loads_are_left_to_the_scheduler(workload: str) -> None:
-    """Of pools without room for all, and of prompts that begin alike."""
-    blocks = 300 if workload is HEAVY else None
+    """Of pools without room for all who run, and of prompts that begin alike."""
+    blocks = 300 if workload is GROWING else None
     roomy = RoomyServing([pool(num_gpu_blocks_override=blocks)])
     assert roomy.is_covered
     assert roomy.serve(parse_workload(workload).start()) is None
 
 
-@pytest.mark.parametrize("of", [0, 1])
-def test_split_servers_without_room_are_left_to_the_schedulers(of: int) -> None:
-    pools = split(1, 1)
-    roles = [{"name": each.name, "role": each.role} for each in pools]
+def small_server(like: Pool, blocks: int) -> Pool:
+    """Servers of split ones with so many blocks."""
     few = fit(
         *("llama-3.1-8b", "h100"),
         context=4096,
         kv_connector="NixlConnector",
-        num_gpu_blocks_override=300,
+        num_gpu_blocks_override=blocks,
     )
-    pools[of] = pool_of(few, **roles[of])  # type: ignore[arg-type]
-    assert RoomyServing(pools).serve(parse_workload(HEAVY).start()) is None
+    return pool_of(few, name=like.name, replicas=like.replicas, role=like.role)
+
+
+def test_split_servers_without_room_are_left_to_the_schedulers() -> None:
+    prompts, answers = split(1, 1)
+    pools = [prompts, small_server(answers, 300)]
+    assert RoomyServing(pools).serve(parse_workload(GROWING).start()) is None
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def _served(
     *,
     waits_for_answers: bool,
 ) -> _Served:
-    """Serve a workload: by the steps of pools with room for all where they have, else step by step.
+    """Serve a workload: steps found sooner where pools have room for all who run, else one by one.
 
     The records are the same. Servers are taken in turn.
     """

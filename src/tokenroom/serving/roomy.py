@@ -1,4 +1,4 @@
-"""Serving while every KV pool has room for all: an engine's steps found sooner, the rest alike.
+"""Serving while every KV pool has room for all who run: steps found sooner, the rest alike.
 
 Servers, routers and handovers are those of :class:`~tokenroom.serving.fleet.Fleet`, in the same
 virtual time; only their engines are :mod:`~tokenroom.serving.roomy_engine`. Records are those of

@@ -1,8 +1,8 @@
-"""One of vLLM's engines while its KV pool has room for all: the same steps, found sooner.
+"""One of vLLM's engines while its KV pool has room for all who run: the same steps, found sooner.
 
-Where nobody waits for blocks, no prompt begins like another and a step has tokens for everyone who
+Where nobody loses blocks, no prompt begins like another and a step has tokens for everyone who
 runs, a step is decided by counts alone: all whose prompts are computed get one token each, the
-prompt that is divided and then waiting ones get what is left
+prompt that is divided and then waiting ones get what is left of tokens and blocks
 (:mod:`~tokenroom.serving.schedulers.vllm` and
 :mod:`~tokenroom.serving.schedulers.vllm_transfers`). So it is known of a request when it is let
 in with which step it ends, and steps up to where anything happens follow each other at once.
@@ -35,7 +35,6 @@ class _Request:
         request: What arrived.
         prompt_tokens: Of it.
         last_tokens: Prompt and answer when it ends.
-        whole_blocks: Blocks of all its tokens.
         computed: Tokens of the prompt whose KV is computed, or scheduled to be.
         scheduled: When the first step began that computes any of it, in seconds.
         first_token: When its first token was out.
@@ -48,17 +47,15 @@ class _Request:
         "prompt_tokens",
         "request",
         "scheduled",
-        "whole_blocks",
     )
 
     first_token: float
     scheduled: float
 
-    def __init__(self, request: Request, last_tokens: int, whole_blocks: int) -> None:
+    def __init__(self, request: Request, last_tokens: int) -> None:
         self.request = request
         self.prompt_tokens = request.prompt_tokens
         self.last_tokens = last_tokens
-        self.whole_blocks = whole_blocks
         self.computed = 0
 
 
@@ -137,8 +134,9 @@ class RoomyEngine:
         self._keeps = keeps
         self._batches = config.max_concurrent_batches
         self._block = block = config.groups[0].block_tokens
-        self._room = config.num_blocks - 1 - int(config.watermark * config.num_blocks)
-        self._promised = self._used = 0
+        self._usable = config.num_blocks - 1
+        self._spare = int(config.watermark * config.num_blocks)
+        self._used = 0
         self._inbox: list[Request] = []
         self._waiting: deque[_Request] = deque()
         self._divided: _Request | None = None
@@ -165,7 +163,7 @@ class RoomyEngine:
     @property
     def used_share(self) -> float:
         """Share of the KV blocks that were held at the last decision."""
-        return self.used_blocks / (self._config.num_blocks - 1)
+        return self.used_blocks / self._usable
 
     @property
     def keeps_any(self) -> bool:
@@ -200,7 +198,7 @@ class RoomyEngine:
             When the oldest of them ends that has not; None with nothing to run.
 
         Raises:
-            NoRoomError: The pool has no room for all.
+            NoRoomError: The pool has no room for all who run.
         """
         steps, ending, batches = self._steps, self._ending, self._batches
         while len(steps) < batches and self._decide(now):
@@ -251,17 +249,21 @@ class RoomyEngine:
         refused = request.prompt_tokens >= config.max_model_len or blocks >= config.num_blocks
         if refused or request.block_hashes:
             raise NoRoomError
-        return _Request(request, whole, blocks)
+        return _Request(request, whole)
 
-    def _promise(self, sequence: _Request) -> None:
-        """Keep room for all of a request."""
-        self._promised += sequence.whole_blocks
-        if self._promised > self._room:
+    def _hold(self, blocks: int) -> None:
+        """Give so many more blocks to those who run, of which somebody else has to lose none."""
+        self._used += blocks
+        if self._used > self._usable:
             raise NoRoomError
+
+    def _fits(self, tokens: int) -> bool:
+        """Whether there are free blocks for so many tokens of one who waits."""
+        spare = self._spare if self.num_running else 0
+        return -(-tokens // self._block) <= self._usable - self._used - spare
 
     def _give_back(self, sequence: _Request) -> None:
         """Take back the blocks of a request; of its last token nothing is computed."""
-        self._promised -= sequence.whole_blocks
         self._used -= -(-(sequence.last_tokens - 1) // self._block)
 
     def _begun(self, admitted: list[_Request]) -> Iterator[tuple[_Request, int, int]]:
@@ -271,9 +273,8 @@ class RoomyEngine:
             chunk = self._chunk(self._divided, budget)
             budget -= chunk[1]
             yield chunk
-        while budget and self._waiting and self.num_running < self._config.max_num_seqs:
+        while budget and self._has_next(budget):
             sequence = self._waiting.popleft()
-            self._promise(sequence)
             self.num_running += 1
             admitted.append(sequence)
             chunk = self._chunk(sequence, budget)
@@ -285,14 +286,22 @@ class RoomyEngine:
         tokens = min(sequence.prompt_tokens - context, budget)
         sequence.computed = context + tokens
         self._divided = sequence if sequence.computed < sequence.prompt_tokens else None
-        self._used += -(-sequence.computed // size) - -(-context // size)
+        self._hold(-(-sequence.computed // size) - -(-context // size))
         return sequence, tokens, context
 
     def _has_prompts(self) -> bool:
         """Whether the next step may compute any of a prompt."""
-        return self._divided is not None or (
-            bool(self._waiting) and self.num_running < self._config.max_num_seqs
+        return self._divided is not None or self._has_next(
+            self._config.step_tokens - self._decoding
         )
+
+    def _has_next(self, budget: int) -> bool:
+        """Whether one who waits can be let in, for so many tokens of a step."""
+        config = self._config
+        if not self._waiting or self.num_running >= config.max_num_seqs:
+            return False
+        tokens = self._waiting[0].prompt_tokens
+        return self._fits(tokens if config.scheduler_reserve_full_isl else min(tokens, budget))
 
     def _reserve(self) -> None:
         """Give blocks to those who need them before their turn: to nobody."""
@@ -303,6 +312,7 @@ class RoomyEngine:
         admitted: list[_Request] = []
         chunks: list[tuple[int, int]] = []
         rows, contexts = self._decoding, self._contexts
+        self._hold(self._phases[-self._decided % self._block])
         if self._has_prompts():
             for sequence, tokens, context in self._begun(admitted):
                 if tokens > 1:
@@ -351,6 +361,8 @@ class RoomyEngine:
             start = end
             end = start + seconds_at(contexts / rows)
             used += phases[-number % size]
+            if used > self._usable:
+                raise NoRoomError
             contexts += rows
             steps.append(_Step(number, _NOBODY, _NOBODY, start, end))
             number += 1
@@ -362,10 +374,7 @@ class RoomyEngine:
 
     def _advance(self, firsts: list[_Request]) -> None:
         """Go on by a step: each who decodes by a token, and after it those with a first one."""
-        number, phases = self._decided, self._phases
-        size = self._block
-        self._used += phases[-number % size]
-        self.used_blocks = self._used
+        number, phases, size = self._decided, self._phases, self._block
         self._contexts += self._decoding
         for sequence in self._ending.get(number, ()):
             computed = sequence.last_tokens - 1
@@ -469,6 +478,8 @@ class RoomyReceiver(RoomyEngine):
         for request_id in [each for each in self._arriving if each in self._filled]:
             if self.num_running >= self._config.max_num_seqs:
                 return
+            if not self._fits(0):
+                raise NoRoomError
             sequence = self._arriving.pop(request_id)
             self._filled.remove(request_id)
             self.num_running += 1
@@ -478,10 +489,11 @@ class RoomyReceiver(RoomyEngine):
     def _reserve(self) -> None:
         """Give blocks for their prompts to requests, and ask for the KV."""
         while self._waiting and self.num_running < self._config.max_num_seqs:
+            if not self._fits(self._waiting[0].prompt_tokens):
+                return
             sequence = self._waiting.popleft()
-            self._promise(sequence)
             sequence.computed = sequence.prompt_tokens
             blocks = -(-sequence.prompt_tokens // self._block)
-            self._used += blocks
+            self._hold(blocks)
             self._arriving[sequence.request.id] = sequence
             self._fetch(sequence.request.id, blocks)
