@@ -14,7 +14,7 @@ import pytest
 from tokenroom.diagnosis.explain import Diagnosis, explain
 from tokenroom.diagnosis.finding import CauseName, Phase
 from tokenroom.diagnosis.remedies import remedies
-from tokenroom.reports.diagnosis_text import reason_text
+from tokenroom.reports.diagnosis_text import evidence_lines, reason_text
 from tokenroom.reports.messages import Language
 from tokenroom.validation.reading import unpacked
 
@@ -475,3 +475,57 @@ def test_logs_of_real_starts(shared: Path) -> None:
             assert found.cause is not CauseName.UNKNOWN, log.name
         else:
             assert found.healthy, log.name
+
+
+DESCRIBED = """    State:          Waiting
+      Reason:       CrashLoopBackOff
+    Last State:     Terminated
+      Reason:       OOMKilled
+      Exit Code:    137
+      Started:      Mon, 30 Nov 2026 02:10:01 +0000
+      Finished:     Mon, 30 Nov 2026 {finished} +0000
+    Ready:          False
+    Restart Count:  6
+"""
+
+IN_YAML = """      terminated:
+        exitCode: 137
+        finishedAt: "2026-11-30T{finished}Z"
+        reason: OOMKilled
+        startedAt: "2026-11-30T02:10:01Z"
+"""
+
+
+@pytest.mark.parametrize("text", [DESCRIBED, IN_YAML])
+def test_a_container_killed_soon_after_its_start_read_its_model(text: str) -> None:
+    early = diagnosed(text.format(finished="02:12:41"))
+    assert (early.cause, early.phase) == (CauseName.HOST_RAM, "load")
+    assert not any(one.cause is CauseName.LEAK for one in early.findings)
+    assert early.first is not None
+    assert "160 s after it began" in reason_text(early.first, Language.ENGLISH)
+    late = diagnosed(text.format(finished="09:12:41"))
+    assert any(one.cause is CauseName.LEAK for one in late.findings)
+    served = diagnosed(SERVES, text.format(finished="02:12:41"))
+    assert served.cause is CauseName.LEAK
+
+
+def test_a_moment_that_cannot_be_read_says_nothing() -> None:
+    found = diagnosed(DESCRIBED.format(finished="noon"))
+    assert found.cause is CauseName.LEAK
+
+
+def test_a_failed_capture_shows_the_figures_beside_what_sglang_says() -> None:
+    found = diagnosed(FULL, "Exception: Capture cuda graph failed: CUDA out of memory.")
+    assert found.first is not None
+    assert found.cause is CauseName.CUDA_GRAPHS
+    assert [one.line for one in found.first.evidence] == [1, 2]
+
+
+def test_a_line_is_shown_to_the_last_figure_that_was_read() -> None:
+    line = f"ERROR 11-30 03:02:17 [core.py:845] {'a' * 40} {FULL} {'b' * 600}"
+    found = diagnosed(SERVES, line)
+    assert found.first is not None
+    (shown,) = evidence_lines(found.first, Language.ENGLISH)
+    assert "100.00 MiB" in shown
+    assert "bbb" not in shown
+    assert shown.endswith("…")

@@ -237,3 +237,20 @@ def test_braces_of_a_flag_stay() -> None:
 def test_the_effect_of_a_share_in_bytes() -> None:
     assert KV_BYTES == 128 * 1024
     assert deployed("vllm").governing_stage.total_bytes > 79 * GIB
+
+
+def test_pieces_leave_room_for_a_whole_one_by_a_smaller_share() -> None:
+    figures = {"asked": "298.00 MiB", "capacity": "79.19 GiB"}
+    told = helps(CauseName.FRAGMENTATION, "vllm", None, "fragments", share=0.95, **figures)
+    assert list(told) == ["expandable", "lower_share"]
+    assert told["lower_share"].flag == "--gpu-memory-utilization 0.94"
+    loading = Finding(
+        cause=CauseName.FRAGMENTATION, phase=Phase.LOAD, weight=1, evidence=(), reason="fragments"
+    )
+    assert [one.key for one in remedies(loading, "vllm", None)] == ["expandable"]
+    assert list(helps(CauseName.FRAGMENTATION, "llama.cpp", None, "fragments")) == ["expandable"]
+
+
+def test_the_cache_of_llama_cpp_depends_on_its_context_and_type_alone() -> None:
+    told = helps(CauseName.KV_PREALLOCATION, "llama.cpp", None, "kv_buffer", length=32_768)
+    assert [one.flag for one in told.values()] == ["-c 16384", "-ctk q8_0 -ctv q8_0"]

@@ -130,6 +130,7 @@ _STEPS: Final[Mapping[CauseName, tuple[tuple[str, Cost], ...]]] = {
     ),
     CauseName.HOST_RAM: (("prompt_cache", Cost.SPEED),),
     CauseName.NCCL_BUFFERS: (("lower_share", Cost.CAPACITY),),
+    CauseName.FRAGMENTATION: (("lower_share", Cost.CAPACITY),),
     CauseName.OTHER_PROCESS: (("lower_share", Cost.CAPACITY),),
     CauseName.WRONG_DTYPE_LOAD: (("gpus", Cost.HARDWARE),),
     CauseName.MISCONFIGURATION: (
@@ -250,6 +251,14 @@ def _step(
     name = engine or "vllm"  # whose values are tried where none is known; its flags are not told
     if what == "length" and name == "sglang":
         return  # its pool does not depend on how long requests may be
+    if what == "requests" and finding.reason == "kv_buffer" and name == "llama.cpp":
+        return  # they share the context that -c gives
+    if (
+        what == "lower_share"
+        and finding.cause is CauseName.FRAGMENTATION
+        and (engine is None or finding.phase is Phase.LOAD)
+    ):
+        return  # the share bounds the pool, which is made after the weights
     pool = finding.cause is CauseName.KV_POOL_TOO_SMALL
     if what == "budget" and pool and name not in ("vllm", "tensorrt-llm"):
         return  # only theirs takes what the largest step leaves
@@ -337,6 +346,8 @@ def _less(
     asked, left, size = (_size_gib(finding, name) for name in ("asked", "free", "capacity"))
     if finding.cause is CauseName.CUDA_GRAPHS and asked and size:
         value = share - ceil(100 * (asked - min(asked, left or 0.0)) / size) / 100
+    if finding.reason == "fragments" and asked and size:
+        value = share - ceil(100 * asked / size) / 100  # a piece of that size, beside the pieces
     free, total = _number(finding, "free"), _number(finding, "total")
     if finding.cause is CauseName.OTHER_PROCESS and free is not None and total:
         value = max(0.05, floor(100 * free / total) / 100 - 0.01)

@@ -262,6 +262,11 @@ DIAGNOSIS_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "The container reached its limit of memory, which is the host's and not the GPU's.",
         "容器达到了内存上限，这是主机内存而不是显存。",
     ),
+    "explain.reason.container_limit_early": (
+        "The container reached its limit of memory, which is the host's and not the GPU's, "
+        "{seconds} s after it began: most likely while the model was read.",
+        "容器启动 {seconds} 秒后就达到了内存上限（主机内存而不是显存）：很可能是在读取模型时。",
+    ),
     "explain.reason.limit_after_running": (
         "It ran before it reached the limit: what grows until then is a leak, or a cache without "
         "an end.",

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _SHOWN: Final = 160
-"""Characters of a line that is shown."""
+"""Characters of a line that are shown."""
+
+_LONGEST: Final = 600
+"""Characters that are shown where figures that were read stand so far behind."""
 
 _FELT: Final = 0.01
 SCHEMA_VERSION: Final = "1.1"
@@ -105,7 +108,9 @@ def evidence_lines(finding: Finding, language: Language) -> Iterator[str]:
     """The lines that speak for it."""
     for sighting in finding.evidence:
         text = printable(" ".join(sighting.text.split()))
-        shown = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+        ends = (text.find(value) + len(value) for value in sighting.values.values() if value)
+        most = min(_LONGEST, max(_SHOWN, *ends, 0))
+        shown = text if len(text) <= most + 1 else text[:most] + "…"
         if sighting.line:
             yield message("explain.line", language, line=sighting.line, text=shown)
         else:
@@ -159,7 +164,8 @@ def remedy_text(remedy: Remedy, language: Language) -> str:
     told = [cost]
     if remedy.effect is not None:
         told += _effect_parts(remedy.effect, language)
-    return f"{what} ({message('speed.parts_join', language).join(told)})"
+    aside = message("speed.parts_join", language).join(told)
+    return message("watch.aside", language, text=what, aside=aside)
 
 
 def diagnosis_json(

@@ -12,7 +12,7 @@ QUALITY_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "{model}，{dtype}，{device}，文本 {text}（{tokens} 个 token），种子 {seed}；{versions}",
     ),
     "quality.windows": (
-        "{count} windows of {lengths} lengths, {scored} tokens scored, each with every cache.",
+        "Windows: {count}; lengths: {lengths}; {scored} tokens scored, each with every cache.",
         "{count} 个窗口，{lengths} 种长度，共评估 {scored} 个 token，每个窗口都用每种缓存评估。",
     ),
     "quality.interrupted": (

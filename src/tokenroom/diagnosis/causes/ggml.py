@@ -27,6 +27,7 @@ class Buffers:
         compute, cache = report.of("ggml_compute"), report.of("ggml_kv")
         sized = [found for found in report.of("ggml_kv_size") if found.line < failed[0].line]
         copies = report.of("ggml_copies")
+        length = report.facts.flags.get("n_ctx")
         if cache and not compute:
             yield Finding(
                 cause=CauseName.KV_PREALLOCATION,
@@ -34,6 +35,7 @@ class Buffers:
                 weight=0.93,
                 evidence=(failed[0], cache[0]),
                 reason="kv_buffer",
+                values={"length": length} if length else {},
             )
         elif compute or sized or copies or report.has("ollama_memory"):
             yield Finding(

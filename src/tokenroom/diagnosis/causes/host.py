@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from itertools import pairwise
 from typing import Final
 
@@ -17,6 +19,12 @@ _LITTLE: Final = 0.05
 """Of the host's memory, under which it is used up."""
 
 _FULL_PCT: Final = 95
+
+_EARLY_SECONDS: Final = 600.0
+"""Of a container's life, in which an engine still reads its model and nothing leaks to a limit."""
+
+_BESIDE_LINES: Final = 4
+"""Between the reason for which a container ended and when it began and ended."""
 
 _RISES: Final = 4
 """Figures that each exceed the one before, from which on memory grows."""
@@ -43,13 +51,20 @@ class HostMemory:
             )
         elif killed:
             served = report.phases and report.phases[-1][0] == "runtime"
-            loading = report.phases and report.phases[-1][0] == "load"
+            lived = None if served or cache else _lived_seconds(report, killed[0])
+            early = lived is not None and lived < _EARLY_SECONDS
+            loading = early or (report.phases and report.phases[-1][0] == "load")
             yield Finding(
                 cause=CauseName.HOST_RAM,
                 phase=Phase.LOAD if loading else Phase.RUNTIME,
-                weight=0.9 if cache or loading else 0.7,
+                weight=0.8 if early else 0.9 if cache or loading else 0.7,
                 evidence=(killed[0], *limit[:1], *cache[:1]),
-                reason="prompt_cache" if cache else "container_limit",
+                reason="prompt_cache"
+                if cache
+                else "container_limit_early"
+                if early
+                else "container_limit",
+                values={"seconds": f"{lived:,.0f}"} if early else {},
             )
             if not loading and not cache:
                 yield Finding(
@@ -78,6 +93,31 @@ class HostMemory:
                 evidence=(found[0], *full[-1:]),
                 reason="killed_full" if full else "killed",
             )
+
+
+def _lived_seconds(report: Report, killed: Sighting) -> float | None:
+    """How long a container ran before it was killed; None where its description does not say."""
+    began = [
+        one for one in report.of("container_began") if 0 < one.line - killed.line <= _BESIDE_LINES
+    ]
+    ended = [
+        one for one in report.of("container_ended") if abs(one.line - killed.line) <= _BESIDE_LINES
+    ]
+    if not began or not ended:
+        return None
+    first, last = _moment(began[0].values["at"]), _moment(ended[0].values["at"])
+    return None if first is None or last is None else (last - first).total_seconds()
+
+
+def _moment(text: str) -> datetime | None:
+    """A moment as Kubernetes writes it: RFC 1123 with an offset, or RFC 3339."""
+    for read in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            found = read(text)
+        except ValueError:
+            continue
+        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return None
 
 
 def _nearly_used(found: Sighting) -> bool:

@@ -56,6 +56,7 @@ class Fragmentation:
                     weight=0.5 if leftover else 0.88 if kept >= 0.9 * asked else 0.6,
                     evidence=(found,),
                     reason="fragments",
+                    values=found.values,
                 )
 
 

@@ -34,7 +34,10 @@ class GraphCapture:
                     cause=CauseName.CUDA_GRAPHS,
                     phase=Phase.GRAPH_CAPTURE,
                     weight=0.93,
-                    evidence=(found,),
+                    evidence=(
+                        *(one for one in telling(report)[:1] if 0 < found.line - one.line <= 200),
+                        found,
+                    ),
                     reason="graphs",
                 )
         if report.has("vllm_sampler"):

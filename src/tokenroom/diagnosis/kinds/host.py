@@ -103,5 +103,16 @@ KINDS: Final[tuple[Kind, ...]] = (
         r"killed due to the node running low on memory|node running low on memory"
         r"|address the out of memory issue:\s*\S*ray-oom|low on resource: memory",
     ),
+    # kubectl describe, and the same in YAML
+    kind_of(
+        "container_began",
+        ("Started:", "startedAt"),
+        r"^\W*(?:Started|\"?startedAt\"?):\s+\"?(?P<at>[^\"]+?)\"?,?\s*$",
+    ),
+    kind_of(
+        "container_ended",
+        ("Finished:", "finishedAt"),
+        r"^\W*(?:Finished|\"?finishedAt\"?):\s+\"?(?P<at>[^\"]+?)\"?,?\s*$",
+    ),
     kind_of("restarts", "Restart Count", r"Restart Count:\s+(?P<count>\d+)"),
 )
