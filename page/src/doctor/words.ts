@@ -98,7 +98,7 @@ const WORDS = {
   cost_quality: ["may cost quality", "可能影响质量"],
   cost_hardware: ["costs hardware", "需要硬件"],
   starts: ["would start", "可以启动"],
-  startsNot: ["would still not start", "仍无法启动"],
+  startsNot: ["would not start", "将无法启动"],
   activation: ["activation peak", "激活峰值"],
   noEffect: ["The effect is not predicted.", "不预测效果。"],
   unchanged: ["No figure of the ledger changes.", "账目数字不变。"],

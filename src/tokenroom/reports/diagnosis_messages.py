@@ -89,7 +89,7 @@ DIAGNOSIS_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "无法重建显存账目，因此不预测效果：{reason}",
     ),
     "explain.remedies": ("What helps, cheapest first", "解决办法（代价从低到高）"),
-    "explain.effect.starts_not": ("would still not start", "仍无法启动"),
+    "explain.effect.starts_not": ("would not start", "将无法启动"),
     "explain.effect.pool": (
         "pool {before} -> {after} tokens",
         "KV 池 {before} -> {after} 个 token",
