@@ -6,12 +6,13 @@ import pty
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
-from page_server import TOKENROOM, VLLM_PAGES, PageServer, vllm_page
+from page_server import VLLM_PAGES, PageServer, vllm_page
 
 from tokenroom.cli.main import main
 from tokenroom.reports.watch_json import schema_text
@@ -153,7 +154,7 @@ def in_a_terminal(
     """What a command writes to a terminal of a size; Ctrl-C when it has written something."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*TOKENROOM, *arguments],
+        [sys.executable, "-m", "tokenroom", *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

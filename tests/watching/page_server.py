@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-
-TOKENROOM = (
-    sys.executable,
-    "-c",
-    # A shell lets what it starts in the background ignore Ctrl-C, tests and their children too.
-    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-    "from tokenroom.cli.main import main; sys.exit(main())",
-)
-"""The command, which heeds Ctrl-C however the tests were started."""
-
 
 PageText = str | tuple[int, str]
 

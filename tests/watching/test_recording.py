@@ -3,13 +3,14 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from observations import OBSERVATION
-from page_server import TOKENROOM, VLLM_PAGES, PageServer
+from page_server import VLLM_PAGES, PageServer
 
 from tokenroom.errors import WatchError
 from tokenroom.watching.observation import Observation
@@ -93,7 +94,7 @@ def test_a_watch_that_is_ended_keeps_what_it_took(tmp_path: Path, how: signal.Si
     with PageServer(VLLM_PAGES) as server:
         process = subprocess.Popen(
             [
-                *(*TOKENROOM, "watch", server.url, "--no-gpus"),
+                *(sys.executable, "-m", "tokenroom", "watch", server.url, "--no-gpus"),
                 *("--interval", "0.2s", "--record", str(path), "--json"),
             ],
             stdout=subprocess.PIPE,
