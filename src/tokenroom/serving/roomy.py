@@ -19,7 +19,8 @@ from tokenroom.serving.fleet import Fleet
 from tokenroom.serving.fleet_description import Role, RouterDescription, Transfer
 from tokenroom.serving.pool import Pool
 from tokenroom.serving.record import RequestRecord
-from tokenroom.serving.roomy_engine import NoRoomError, RoomyEngine, RoomyReceiver, is_covered
+from tokenroom.serving.roomy_engine import NoRoomError, RoomyEngine, is_covered
+from tokenroom.serving.roomy_receiver import RoomyReceiver
 from tokenroom.serving.schedulers.vllm import VllmSchedulerConfig
 from tokenroom.serving.step_table import StepTable
 

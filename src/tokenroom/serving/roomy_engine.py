@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from tokenroom.serving.compiled.coverage import covers
-from tokenroom.serving.engine import Fetch
 from tokenroom.serving.record import RequestRecord
 from tokenroom.serving.request import Request
 from tokenroom.serving.schedulers.vllm import VllmSchedulerConfig
@@ -28,7 +27,7 @@ class NoRoomError(Exception):
     """What comes is not covered."""
 
 
-class _Request:
+class RoomyRequest:
     """One in the engine.
 
     Attributes:
@@ -59,7 +58,7 @@ class _Request:
         self.computed = 0
 
 
-_NOBODY: Final[Sequence[_Request]] = ()
+_NOBODY: Final[Sequence[RoomyRequest]] = ()
 
 
 class _Step(NamedTuple):
@@ -74,8 +73,8 @@ class _Step(NamedTuple):
     """
 
     number: int
-    firsts: Sequence[_Request]
-    admitted: Sequence[_Request]
+    firsts: Sequence[RoomyRequest]
+    admitted: Sequence[RoomyRequest]
     start: float
     end: float
 
@@ -138,13 +137,13 @@ class RoomyEngine:
         self._spare = int(config.watermark * config.num_blocks)
         self._used = 0
         self._inbox: list[Request] = []
-        self._waiting: deque[_Request] = deque()
-        self._divided: _Request | None = None
+        self._waiting: deque[RoomyRequest] = deque()
+        self._divided: RoomyRequest | None = None
         self._decoding = self._contexts = 0
         # Decoding requests by when they need a block: where step and phase add up to whole blocks.
         self._phases = [0] * block
-        self._ending: dict[int, list[_Request]] = {}
-        self._kept: dict[int, _Request] = {}
+        self._ending: dict[int, list[RoomyRequest]] = {}
+        self._kept: dict[int, RoomyRequest] = {}
         self._decode_seconds: dict[int, Callable[[float], float]] = {}
         self._steps: deque[_Step] = deque()
         self._decided = 0
@@ -242,14 +241,14 @@ class RoomyEngine:
         """Let the KV of a request's prompt arrive, which none awaits here."""
         raise KeyError(request_id)
 
-    def _taken_in(self, request: Request) -> _Request:
+    def _taken_in(self, request: Request) -> RoomyRequest:
         config = self._config
         whole = min(request.prompt_tokens + request.output_tokens, config.max_model_len)
         blocks = -(-whole // self._block)
         refused = request.prompt_tokens >= config.max_model_len or blocks >= config.num_blocks
         if refused or request.block_hashes:
             raise NoRoomError
-        return _Request(request, whole)
+        return RoomyRequest(request, whole)
 
     def _hold(self, blocks: int) -> None:
         """Give so many more blocks to those who run, of which somebody else has to lose none."""
@@ -262,11 +261,11 @@ class RoomyEngine:
         spare = self._spare if self.num_running else 0
         return -(-tokens // self._block) <= self._usable - self._used - spare
 
-    def _give_back(self, sequence: _Request) -> None:
+    def _give_back(self, sequence: RoomyRequest) -> None:
         """Take back the blocks of a request; of its last token nothing is computed."""
         self._used -= -(-(sequence.last_tokens - 1) // self._block)
 
-    def _begun(self, admitted: list[_Request]) -> Iterator[tuple[_Request, int, int]]:
+    def _begun(self, admitted: list[RoomyRequest]) -> Iterator[tuple[RoomyRequest, int, int]]:
         """Prompts that the next step computes: tokens, and those before them; notes new ones."""
         budget = self._config.step_tokens - self._decoding
         if self._divided is not None:
@@ -281,7 +280,7 @@ class RoomyEngine:
             budget -= chunk[1]
             yield chunk
 
-    def _chunk(self, sequence: _Request, budget: int) -> tuple[_Request, int, int]:
+    def _chunk(self, sequence: RoomyRequest, budget: int) -> tuple[RoomyRequest, int, int]:
         context, size = sequence.computed, self._block
         tokens = min(sequence.prompt_tokens - context, budget)
         sequence.computed = context + tokens
@@ -308,8 +307,8 @@ class RoomyEngine:
 
     def _decide(self, now: float) -> bool:
         """Decide the next step; False for nothing to run."""
-        firsts: list[_Request] = []
-        admitted: list[_Request] = []
+        firsts: list[RoomyRequest] = []
+        admitted: list[RoomyRequest] = []
         chunks: list[tuple[int, int]] = []
         rows, contexts = self._decoding, self._contexts
         self._hold(self._phases[-self._decided % self._block])
@@ -372,7 +371,7 @@ class RoomyEngine:
             self._used = self.used_blocks = used
             self._note(end - begun)
 
-    def _advance(self, firsts: list[_Request]) -> None:
+    def _advance(self, firsts: list[RoomyRequest]) -> None:
         """Go on by a step: each who decodes by a token, and after it those with a first one."""
         number, phases, size = self._decided, self._phases, self._block
         self._contexts += self._decoding
@@ -412,7 +411,7 @@ class RoomyEngine:
             self.prompt_tokens_ahead -= sequence.prompt_tokens
         return step
 
-    def _record(self, sequence: _Request, now: float) -> RequestRecord:
+    def _record(self, sequence: RoomyRequest, now: float) -> RequestRecord:
         request = sequence.request
         return RequestRecord(
             id=request.id,
@@ -427,73 +426,3 @@ class RoomyEngine:
             preemptions=0,
             replica=self._replica,
         )
-
-
-class RoomyReceiver(RoomyEngine):
-    """One that writes answers to prompts which others have computed.
-
-    Args:
-        config: As of :class:`RoomyEngine`, as all but the last.
-        table: See there.
-        comes: See there.
-        replica: See there.
-        fetch: Hears whose KV is to come.
-    """
-
-    def __init__(
-        self,
-        config: VllmSchedulerConfig,
-        table: StepTable,
-        comes: Callable[[], float],
-        *,
-        replica: int,
-        fetch: Fetch,
-    ) -> None:
-        super().__init__(config, table, comes, replica=replica)
-        self._fetch = fetch
-        self._arriving: dict[int, _Request] = {}
-        self._filled: set[int] = set()
-
-    @property
-    def _queued(self) -> int:
-        """Requests that wait for blocks, for KV or for their turn."""
-        return len(self._waiting) + len(self._arriving)
-
-    def awaits(self, request_id: int) -> bool:
-        """Whether KV of a request is on its way to it."""
-        return request_id in self._arriving and request_id not in self._filled
-
-    def deliver(self, request_id: int) -> None:
-        """Let the KV of a request's prompt arrive."""
-        self._filled.add(request_id)
-
-    def _has_prompts(self) -> bool:
-        return bool(self._filled) and self.num_running < self._config.max_num_seqs
-
-    def _begun(self, admitted: list[_Request]) -> Iterator[tuple[_Request, int, int]]:
-        """Requests whose KV has arrived, in the order in which they were given blocks.
-
-        The last token of a prompt is computed again.
-        """
-        for request_id in [each for each in self._arriving if each in self._filled]:
-            if self.num_running >= self._config.max_num_seqs:
-                return
-            if not self._fits(0):
-                raise NoRoomError
-            sequence = self._arriving.pop(request_id)
-            self._filled.remove(request_id)
-            self.num_running += 1
-            admitted.append(sequence)
-            yield sequence, 1, sequence.prompt_tokens - 1
-
-    def _reserve(self) -> None:
-        """Give blocks for their prompts to requests, and ask for the KV."""
-        while self._waiting and self.num_running < self._config.max_num_seqs:
-            if not self._fits(self._waiting[0].prompt_tokens):
-                return
-            sequence = self._waiting.popleft()
-            sequence.computed = sequence.prompt_tokens
-            blocks = -(-sequence.prompt_tokens // self._block)
-            self._hold(blocks)
-            self._arriving[sequence.request.id] = sequence
-            self._fetch(sequence.request.id, blocks)
