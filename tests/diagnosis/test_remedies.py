@@ -168,6 +168,8 @@ def test_where_much_is_missing_the_length_comes_before_the_share() -> None:
     listed = remedies(found(CauseName.KV_POOL_TOO_SMALL, "pool_below_length", **told), "vllm", None)
     assert listed[0].flag == "--max-model-len 7344"
     assert [one.key for one in listed][-2:] == ["share", "budget"]
+    too_little = ["too little" in remedy_text(one, Language.ENGLISH) for one in listed]
+    assert too_little == [False] * (len(listed) - 2) + [True] * 2
 
 
 def test_other_processes_leave_a_share() -> None:

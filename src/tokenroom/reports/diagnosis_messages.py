@@ -88,7 +88,11 @@ DIAGNOSIS_MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
         "No ledger could be rebuilt, so effects are not predicted: {reason}",
         "无法重建显存账目，因此不预测效果：{reason}",
     ),
-    "explain.remedies": ("What helps, cheapest first", "解决办法（代价从低到高）"),
+    "explain.remedies": (
+        "What helps, cheapest first, what may be too little last",
+        "解决办法（代价从低到高，可能不够的在后）",
+    ),
+    "explain.doubtful": ("may be too little", "可能不够"),
     "explain.effect.starts_not": ("would not start", "将无法启动"),
     "explain.effect.pool": (
         "pool {before} -> {after} tokens",

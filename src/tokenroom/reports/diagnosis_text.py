@@ -162,6 +162,8 @@ def remedy_text(remedy: Remedy, language: Language) -> str:
     what = message(f"explain.remedy.{remedy.key}", language, **remedy.values)
     cost = message(f"explain.cost.{int(remedy.cost)}", language)
     told = [cost]
+    if remedy.doubtful:
+        told.append(message("explain.doubtful", language))
     if remedy.effect is not None:
         told += _effect_parts(remedy.effect, language)
     aside = message("speed.parts_join", language).join(told)
