@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import Final
 
@@ -34,6 +34,14 @@ _RULES: Final = (
     "srt/model_executor/pool_configurator.py; TensorRT-LLM _torch/pyexecutor/_util.py; llama.cpp "
     "src/llama-kv-cache.cpp"
 )
+
+
+def _by_engine(share: Callable[[StageMemory], float]) -> Cases:
+    """A share of a card's memory under each engine, Llama-3-8B on an A100-80GB."""
+    return [
+        Case(share(deployed(LLAMA_3_8B, A100, engine=engine).governing_stage), engine)
+        for engine in ("vllm", "sglang", "tensorrt-llm")
+    ]
 
 
 def _typical() -> tuple[tuple[str, FitResult], ...]:
@@ -128,14 +136,9 @@ def _reserves() -> Iterator[Claim]:
         unit="share",
         printed="10%",
         published=exactly(0.1),
-        ours=lambda: [
-            Case(
-                1 - stage.kv_pool_bytes / (stage.total_bytes - stage.weights_bytes),
-                engine,
-            )
-            for engine in ("vllm", "sglang", "tensorrt-llm")
-            for stage in [deployed(LLAMA_3_8B, A100, engine=engine).governing_stage]
-        ],
+        ours=lambda: _by_engine(
+            lambda stage: 1 - stage.kv_pool_bytes / (stage.total_bytes - stage.weights_bytes)
+        ),
         reason=_OWN_RULE,
         source=_RULES,
     )
@@ -150,14 +153,9 @@ def _reserves() -> Iterator[Claim]:
         unit="share",
         printed="10% - 20%",
         published=Span(0.1, 0.2),
-        ours=lambda: [
-            Case(
-                1 - (stage.weights_bytes + stage.kv_pool_bytes) / stage.total_bytes,
-                engine,
-            )
-            for engine in ("vllm", "sglang", "tensorrt-llm")
-            for stage in [deployed(LLAMA_3_8B, A100, engine=engine).governing_stage]
-        ],
+        ours=lambda: _by_engine(
+            lambda stage: 1 - (stage.weights_bytes + stage.kv_pool_bytes) / stage.total_bytes
+        ),
         reason=_OWN_RULE,
         source=_RULES,
     )
