@@ -76,7 +76,7 @@ def measure_generation(
             f"memory ran out while {batch} sequences of {prompt_tokens} + {new_tokens} tokens were "
             f"generated; give a smaller --batch or --prompt"
         ) from problem
-    except (ValueError, ImportError, RuntimeError, NotImplementedError) as problem:
+    except (ValueError, ImportError, RuntimeError) as problem:
         first = (str(problem).strip().splitlines() or [type(problem).__name__])[0][:300]
         raise MeasurementError(f"the model does not generate so: {first}") from problem
     return seen.measured
