@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from observations import PLANNED
 
 from tokenroom.watching.alerts import EVENT_SECONDS, AlertBook, AlertSettings
 from tokenroom.watching.observation import (
@@ -17,7 +18,6 @@ from tokenroom.watching.observation import (
     GpuProcess,
     Help,
     Observation,
-    Planned,
     Replica,
     TorchMemory,
 )
@@ -25,25 +25,8 @@ from tokenroom.watching.observation import (
 MIB, GIB = 2**20, 2**30
 URL = "http://h:1"
 
-PLAN = Planned(
-    told_by="command",
-    model="m",
-    gpu="h100",
-    gpus=1,
-    engine="vllm",
-    version="0.32.0",
-    starts=True,
-    weights_bytes=15 * GIB,
-    activation_bytes=2 * GIB,
-    graphs_bytes=GIB,
-    other_bytes=GIB,
-    kv_pool_bytes=51 * GIB,
-    peak_bytes=70 * GIB,
-    kv_pool_tokens=400_000,
-    kv_pool_tokens_low=390_000,
-    kv_pool_tokens_high=410_000,
-    max_num_seqs=256,
-    max_model_len=8192,
+PLAN = replace(
+    PLANNED, kv_pool_tokens=400_000, kv_pool_tokens_low=390_000, kv_pool_tokens_high=410_000
 )
 
 
